@@ -95,23 +95,28 @@ class Channel:
     def start(self, method: str, request: _Message, reply: type[Reply],
               timeout: float) -> Call:
         """Begins a call of weir.v1, e.g. "Spaces/Get"."""
-        self.check_usable()
-        self.calls += 1
-        parse = reply.FromString  # type: ignore[attr-defined]
-        call: Call = self._channel.unary_unary(
-            f"/weir.v1.{method}", type(request).SerializeToString, parse,
-        ).future(request, timeout=timeout, metadata=self._metadata)
+        call: Call = self._begin(method, request, reply).future(
+            request, timeout=timeout, metadata=self._metadata)
         return call
 
     def call(self, method: str, request: _Message, reply: type[Reply],
              timeout: float | None = None) -> Reply:
         """The reply; WeirError if there is none."""
-        started = self.start(method, request, reply, timeout or self.timeout)
+        begin = self._begin(method, request, reply)
         try:
-            answer: Reply = started.result()
+            answer: Reply = begin(request, timeout=timeout or self.timeout,
+                                  metadata=self._metadata)
         except grpc.RpcError as error:
             raise errors.from_rpc_error(error) from None
         return answer
+
+    def _begin(self, method: str, request: _Message,
+               reply: type[Reply]) -> grpc.UnaryUnaryMultiCallable:
+        self.check_usable()
+        self.calls += 1
+        parse = reply.FromString  # type: ignore[attr-defined]
+        return self._channel.unary_unary(
+            f"/weir.v1.{method}", type(request).SerializeToString, parse)
 
     def close(self) -> None:
         self._closed = True

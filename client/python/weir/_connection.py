@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import queue
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -178,7 +179,7 @@ class Connection:
             call_site=site))
         if mode >= EvalMode.SYNC_CPU:
             pipeline.settle()
-            record.raise_failure()
+            tensor.raise_failure()
         return tensor
 
     def evaluate(self, program: Model | bytes,
@@ -221,6 +222,11 @@ class Connection:
                                      evaluation_pb2.EvaluateResponse)
         return {output.name: _dtypes.to_array(output.value)
                 for output in response.outputs}
+
+    @property
+    def calls(self) -> int:
+        """How many calls it has made."""
+        return self.channel.calls
 
     def flush(self) -> None:
         """Sends what this thread asked for; returns when the server took it."""
@@ -376,21 +382,28 @@ def _send_on(connection: weakref.ref[Connection],
              renew_after: float) -> None:
     """The sender's thread: sends what waits a moment after it began to, and keeps
     the space while the process lives."""
-    ending = threading.Event()
+    renewal = time.monotonic() + renew_after
+    due: float | None = None
     while True:
+        now = time.monotonic()
+        until = renewal if due is None else min(renewal, due)
         try:
-            goes_on, idle = woken.get(timeout=renew_after), False
+            if not woken.get(timeout=max(0, until - now)):
+                return
+            if due is None:
+                due = time.monotonic() + send_after
+            continue
         except queue.Empty:
-            goes_on, idle = True, True
-        if not goes_on:
-            return
-        if not idle:
-            ending.wait(send_after)
+            now = time.monotonic()
         there = connection()
         if there is None:
             return
-        there.send_what_waits()
-        if idle:
+        if due is not None and now >= due:
+            due = None
+            there.send_what_waits()
+        if now >= renewal:
+            renewal = now + renew_after
+            there.send_what_waits()
             there.renew()
         del there
 

@@ -137,7 +137,7 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
     for name, dtype in outputs.items():
         record = Record(connection.new_number(), pipeline, dtype, None, device)
         request.outputs.add(name=name, tensor=record.number)
-        record.work = request.work
+        record.works = (request.work,)
         records.append(record)
     made = tuple(map(Tensor, records))
     foreign = [each for each in tensors if each._record.pipeline is not pipeline]
@@ -150,10 +150,7 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
         keep=[*foreign, context, *after, *signal], call_site=site))
     if mode >= EvalMode.SYNC_CPU:
         pipeline.settle()
-        records[0].raise_failure()
-        if mode == EvalMode.SYNC_FULL:
-            for record in records:
-                record.state = "ready"
+        made[0].raise_failure()
     return made
 
 

@@ -4,6 +4,7 @@ server in batches, in its order, one batch under way at a time."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class Record:
     the lock of its pipeline."""
 
     __slots__ = ("number", "pipeline", "dtype", "shape", "device", "state",
-                 "failure", "report", "work")
+                 "failure", "report", "works")
 
     def __init__(self, number: int, pipeline: Pipeline,
                  dtype: np.dtype[Any] | None, shape: Shape | None,
@@ -52,8 +53,8 @@ class Record:
         self.state = "waiting"
         self.failure: errors.WeirError | None = None
         self.report: sync_report_pb2.SyncReport | None = None
-        # The number of the work that makes it; 0 if that has none.
-        self.work = 0
+        # Numbers of the works one of which is at fault if it fails.
+        self.works: tuple[int, ...] = ()
 
     @property
     def is_accepted(self) -> bool:
@@ -63,17 +64,23 @@ class Record:
     def fail(self, failure: errors.WeirError) -> None:
         self.state, self.failure = "failed", failure
 
-    def raise_failure(self) -> None:
-        if self.failure is not None:
-            self.failure.seen = True
-            raise self.failure.again()
-
     def learn(self, spec: tensor_pb2.TensorSpec) -> None:
-        if spec.dtype != tensor_pb2.DATA_TYPE_UNSPECIFIED:
+        """What the server knows, unless more is known here."""
+        if spec.dtype == tensor_pb2.DATA_TYPE_UNSPECIFIED:
+            return
+        if self.shape is None or None in self.shape:
             self.shape = tuple(None if extent < 0 else extent
                                for extent in spec.shape)
-            if self.dtype is None:
-                self.dtype = _dtypes.of_number(spec.dtype)
+        if self.dtype is None:
+            self.dtype = _dtypes.of_number(spec.dtype)
+
+    def foresee(self, shapes: Sequence[Shape | None]) -> None:
+        """Its shape, as what these make together element by element."""
+        known = [shape for shape in shapes
+                 if shape is not None and None not in shape]
+        if len(known) == len(shapes):
+            with contextlib.suppress(ValueError):  # the server refuses it
+                self.shape = np.broadcast_shapes(*known)  # type: ignore[arg-type]
 
 
 class Entry:
@@ -118,8 +125,10 @@ class Entry:
 
     def fail(self, failure: errors.WeirError) -> None:
         self.failure = failure
+        blamed = tuple(work for record in self.inputs for work in record.works)
         for record in self.outputs:
             record.fail(failure)
+            record.works = blamed
 
     def _cause_of(self, status: status_pb2.Status) -> errors.WeirError:
         """The failure of an input, if one failed: there is no such tensor then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -102,10 +102,7 @@ class Tensor:
             result = self._run(tensor_get=command_pb2.TensorGet(
                 tensor=self._record.number))
         except errors.WeirError as error:
-            failure = wait.failure or error
-            failure.seen = True
-            failure.report = failure.report or self._report_of_work()
-            raise failure.again() from None
+            self._raise(wait.failure or error)
         value = result.tensor_get.outputs[0].value
         self._record.state = "ready"
         self._record.learn(value.spec)
@@ -117,7 +114,12 @@ class Tensor:
 
     def astype(self, dtype: DTypeLike) -> Tensor:
         """The same elements in another type, converted on the server."""
-        return _apply("Cast", self, to=_dtypes.number_of(dtype))
+        return _unary("Cast", self, to=_dtypes.number_of(dtype))
+
+    def raise_failure(self) -> None:
+        """Raises what is known to have failed; asks for nothing."""
+        if self._record.failure is not None:
+            self._raise(self._record.failure)
 
     def _accept(self) -> None:
         """Whoever asks next may name it."""
@@ -125,12 +127,12 @@ class Tensor:
         pipeline = self.connection.pipeline()
         if record.pipeline is not pipeline and not record.is_accepted:
             record.pipeline.settle()
-        record.raise_failure()
+        self.raise_failure()
 
     def _ask(self) -> None:
         """Learns what the server knows of it by now."""
         self._record.pipeline.settle()
-        self._record.raise_failure()
+        self.raise_failure()
         shape = self._record.shape
         if shape is not None and None not in shape:
             return
@@ -140,17 +142,21 @@ class Tensor:
         if described.ready:
             self._record.state = "ready"
 
-    def _report_of_work(self) -> sync_report_pb2.SyncReport | None:
-        """In full, of the work that was to make it, if the server knows it."""
-        if not self._record.work or self._record.failure is not None:
-            return None
-        with contextlib.suppress(errors.WeirError):
-            status = self._run(query=command_pb2.Query(
-                work=self._record.work,
-                report=evaluation_pb2.REPORT_LEVEL_FULL)).query
-            if status.HasField("report"):
-                return status.report
-        return None
+    def _raise(self, failure: errors.WeirError) -> NoReturn:
+        """With the report of the work at fault, in full, if the server has it."""
+        failure.seen = True
+        for work in self._record.works if failure.report is None else ():
+            with contextlib.suppress(errors.WeirError):
+                status = self._run(query=command_pb2.Query(
+                    work=work, report=evaluation_pb2.REPORT_LEVEL_FULL)).query
+                if not status.HasField("failure"):
+                    continue
+                failure.report = status.report
+                # Not a read that was too slow, say.
+                if errors.from_status(status.failure).code == failure.code:
+                    self._record.fail(failure)
+                break
+        raise failure.again() from None
 
     def _run(self, **command: Any) -> command_pb2.CommandResult:
         return self.connection.pipeline().run(Entry(
@@ -234,16 +240,16 @@ class Tensor:
         return _binary("Greater", self, other)
 
     def __le__(self, other: TensorLike) -> Tensor:
-        return _apply("Or", self < other, self == other)
+        return _binary("Or", self < other, self == other)
 
     def __ge__(self, other: TensorLike) -> Tensor:
-        return _apply("Or", self > other, self == other)
+        return _binary("Or", self > other, self == other)
 
     def __eq__(self, other: TensorLike) -> Tensor:  # type: ignore[override]
         return _binary("Equal", self, other)
 
     def __ne__(self, other: TensorLike) -> Tensor:  # type: ignore[override]
-        return _apply("Not", self == other)
+        return _unary("Not", self == other)
 
     def __and__(self, other: TensorLike) -> Tensor:
         return _binary("And", self, other)
@@ -252,16 +258,16 @@ class Tensor:
         return _binary("Or", self, other)
 
     def __invert__(self) -> Tensor:
-        return _apply("Not", self)
+        return _unary("Not", self)
 
     def __neg__(self) -> Tensor:
-        return _apply("Neg", self)
+        return _unary("Neg", self)
 
     def __pos__(self) -> Tensor:
         return self
 
     def __abs__(self) -> Tensor:
-        return _apply("Abs", self)
+        return _unary("Abs", self)
 
 
 TensorLike = Tensor | ArrayLike
@@ -277,10 +283,20 @@ def _binary(name: str, left: TensorLike, right: TensorLike, *,
     dtype = np.result_type(*kinds)
     if as_float and dtype.kind in "iub":
         dtype = np.dtype(np.float64)
-    return _apply(name, *(
-        np.asarray(each, dtype) if not isinstance(each, Tensor)
-        else each if each.dtype == dtype else each.astype(dtype)
-        for each in (left, right)))
+    operands = [np.asarray(each, dtype) if not isinstance(each, Tensor)
+                else each if each.dtype == dtype else each.astype(dtype)
+                for each in (left, right)]
+    made = _apply(name, *operands)
+    if name != "MatMul":
+        made._record.foresee([each._record.shape if isinstance(each, Tensor)
+                              else each.shape for each in operands])
+    return made
+
+
+def _unary(name: str, operand: Tensor, **attributes: object) -> Tensor:
+    made = _apply(name, operand, **attributes)
+    made._record.foresee([operand._record.shape])
+    return made
 
 
 def _apply(name: str, *inputs: TensorLike, **attributes: object) -> Tensor:

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Connections and their spaces: quotas, leases, TLS, forks, ends."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+
+from spaces_server import WithServer
+import numpy as np
+import running
+import skipping
+import weir
+from weir.errors import (
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+    UnusableConnection,
+)
+
+SECONDS = 60
+
+
+class Spaces(WithServer):
+
+    def test_a_space_is_what_was_asked_for(self):
+        connection = self.connect(label="mine", lease=20,
+                                  quota=weir.Amounts(tensors=3))
+        space = connection.space()
+        self.assertEqual((space.label, space.lease, space.quota.tensors),
+                         ("mine", 20, 3))
+        self.assertEqual(space.id, connection.space_id)
+        self.assertEqual(space.identity, "anonymous")
+        self.assertEqual(connection.spaces(), [])
+        self.assertEqual([str(each) for each in weir.devices()], ["cpu"])
+
+    def test_what_it_may_not_be(self):
+        for options in ({"label": "x" * 257}, {"lease": 1e9},
+                        {"quota": weir.Amounts(tensors=1 << 60)}):
+            self.connect()  # skips where there are no spaces
+            with self.subTest(options), self.assertRaises(InvalidArgument) as no:
+                weir.connect(self.server.grpc, **options)
+            self.assertIn(next(iter(options)), no.exception.field)
+
+    def test_a_quota_is_kept_to(self):
+        connection = self.connect(quota=weir.Amounts(tensor_bytes=1024))
+        small = connection.tensor(np.zeros(64))
+        with self.assertRaises(ResourceExhausted) as raised:
+            connection.tensor(np.zeros(100)).numpy()
+        self.assertEqual(raised.exception.reason, "SPACE_QUOTA")
+        self.assertIn(__file__, str(raised.exception))
+        np.testing.assert_array_equal(small.numpy(), np.zeros(64))
+
+    def test_an_array_beyond_a_message_is_refused_here(self):
+        connection = self.connect()
+        most = connection.max_message_bytes
+        with self.assertRaisesRegex(ResourceExhausted, "Evaluator.Write"):
+            connection.tensor(np.zeros(most + 1, np.uint8))
+
+    def test_the_lease_is_renewed_while_the_process_lives(self):
+        connection = self.connect(lease=1)
+        x = connection.tensor([1.0])
+        connection.flush()
+        before, end = connection.calls, time.monotonic() + SECONDS
+        # A third of it passes between two.
+        while connection.calls < before + 6 and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual(x.item(), 1)
+
+    def test_after_the_end_it_is_refused(self):
+        connection = self.connect()
+        x = connection.tensor([1.0])
+        connection.close()
+        connection.close()
+        for use in (x.numpy, connection.space, lambda: x + 1,
+                    lambda: connection.tensor([1.0])):
+            with self.assertRaisesRegex(UnusableConnection, "closed"):
+                use()
+        with self.assertRaisesRegex(UnusableConnection, "connect"):
+            weir.asarray([1.0])
+
+    def test_after_a_fork_it_is_refused(self):
+        connection = self.connect()
+        x = connection.tensor([1.0]) + 1
+        readable, writable = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = "nothing"
+            try:
+                x.numpy()
+            except UnusableConnection as error:
+                said = str(error)
+            except BaseException as error:  # pylint: disable=broad-except
+                said = repr(error)
+            os.write(writable, said.encode())
+            os._exit(0)
+        os.close(writable)
+        with os.fdopen(readable) as pipe:
+            self.assertIn("fork", pipe.read())
+        os.waitpid(child, 0)
+        self.assertEqual(x.item(), 2)
+
+    def test_nobody_is_there(self):
+        with self.assertRaises(Unavailable) as raised:
+            weir.connect("127.0.0.1:1", timeout=5)
+        self.assertIsInstance(raised.exception, ConnectionError)
+
+
+class Ends(unittest.TestCase):
+
+    def test_a_server_that_started_again_has_lost_the_space(self):
+        with tempfile.TemporaryDirectory() as folder:
+            address = f"unix:{folder}/socket"
+            with running.Server(grpc=address) as server:
+                try:
+                    connection = weir.connect(address)
+                except Unimplemented:
+                    self.skipTest("the server offers no spaces")
+                self.addCleanup(connection.close)
+                x = connection.tensor([1.0])
+                connection.flush()
+                server.process.kill()
+            with running.Server(grpc=address):
+                end = time.monotonic() + SECONDS
+                while True:
+                    try:
+                        x.numpy(timeout=5)
+                    except Unavailable:
+                        self.assertLess(time.monotonic(), end)
+                    except NotFound as error:
+                        self.assertEqual(error.reason, "SPACE_LOST")
+                        break
+
+    def test_a_server_without_spaces_says_so(self):
+        with running.Server("--max-spaces=0") as server, \
+                self.assertRaises(Unimplemented):
+            weir.connect(server.grpc)
+
+
+class Tls(WithServer):
+    """Server and clients have certificates of one authority."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(
+            cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.run_openssl("req -x509 -days 1 -subj /CN=authority "
+                        "-keyout ca.key -out ca.crt")
+        for name in ("server", "client"):
+            cls.run_openssl(f"req -subj /CN={name} -keyout {name}.key "
+                            f"-out {name}.csr")
+            (cls.folder / "names").write_text(
+                "subjectAltName=IP:127.0.0.1,DNS:gpu", "utf-8")
+            cls.run_openssl(f"x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key "
+                            f"-CAcreateserial -days 1 -extfile names "
+                            f"-out {name}.crt", new_key=False)
+        at = cls.folder
+        cls.FLAGS = (f"--tls-cert={at / 'server.crt'}",
+                     f"--tls-key={at / 'server.key'}",
+                     f"--tls-client-ca={at / 'ca.crt'}")
+        super().setUpClass()
+
+    @classmethod
+    def run_openssl(cls, arguments, new_key=True):
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+               "-nodes"] if new_key else []
+        words = arguments.split()
+        subprocess.run(["openssl", words[0], *key, *words[1:]], cwd=cls.folder,
+                       check=True, capture_output=True)
+
+    def test_both_sides_show_their_certificates(self):
+        files = {f"tls_{name}": self.folder / file for name, file in (
+            ("ca", "ca.crt"), ("cert", "client.crt"), ("key", "client.key"))}
+        connection = self.connect(label="mine", **files)
+        self.assertEqual((connection.tensor([1.0]) + 1).item(), 2)
+        [space] = connection.spaces()
+        self.assertEqual((space.label, space.id),
+                         ("mine", connection.space_id))
+        self.assertIn("client", space.identity)
+        self.connect(tls_server_name="gpu", **files)
+        with self.assertRaises(Unavailable):
+            weir.connect(self.server.grpc, tls_ca=files["tls_ca"], timeout=5)
+
+    def test_files_that_do_not_fit_one_another(self):
+        with self.assertRaisesRegex(ValueError, "tls_key"):
+            weir.connect(self.server.grpc, tls_ca="ca.crt", tls_cert="c.crt")
+        with self.assertRaisesRegex(ValueError, "tls_ca"):
+            weir.connect(self.server.grpc, tls_server_name="gpu")
+
+
+if __name__ == "__main__":
+    skipping.main()

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Who comes after whom: contexts, threads, tasks, timelines, deadlines."""
+
+import asyncio
+import concurrent.futures
+import threading
+import unittest
+
+from spaces_server import WithServer
+import numpy as np
+import skipping
+import weir
+from weir.errors import Aborted, Cancelled, DeadlineExceeded
+
+SECONDS = 60
+
+
+class Modes(WithServer):
+
+    def test_each_returns_when_it_says(self):
+        x = self.connect().tensor(np.ones(4, np.float32))
+        states = weir.errors.sync_report_pb2
+        y = x + 1
+        self.assertIsNone(y.report)
+        with weir.EvalMode.SYNC_CPU:
+            y = x + 1
+        self.assertGreaterEqual(y.report.state, states.WORK_STATE_SCHEDULED)
+        with weir.EvalMode.SYNC_FULL:
+            y = x + 1
+            self.assertEqual(y.report.state, states.WORK_STATE_COMPLETED)
+            with self.assertRaises(weir.errors.InvalidArgument):
+                weir.ops.gather(x, [7])
+            with weir.EvalMode.EAGER:
+                self.assertIsNone((x + 1).report)
+
+    def test_eager_returns_before_the_work_can_run(self):
+        connection = self.connect()
+        x = connection.tensor(np.ones(4, np.float32))
+        held = weir.Timeline()
+        y = weir.ops.add(x, x, after=[held.at(1)])
+        z = y + 1
+        connection.flush()  # the server has taken both
+        self.assertIn("accepted", repr(z))
+        with self.assertRaises(DeadlineExceeded):
+            z.numpy(timeout=0.05)
+        held.signal(1)
+        np.testing.assert_array_equal(z.numpy(), np.full(4, 3, np.float32))
+
+
+class Contexts(WithServer):
+
+    def test_blocks_nest(self):
+        self.connect()
+        self.assertIsNone(weir.EvalContext.current())
+        outer, inner = weir.EvalContext(), weir.EvalContext(device="cpu")
+        with outer:
+            with inner:
+                self.assertIs(weir.EvalContext.current(), inner)
+                with outer, weir.EvalMode.SYNC_CPU:
+                    self.assertIs(weir.EvalContext.current(), outer)
+            self.assertIs(weir.EvalContext.current(), outer)
+            y = weir.asarray([1.0]) + 1
+        self.assertIsNone(weir.EvalContext.current())
+        self.assertEqual(y.item(), 2)
+        self.assertEqual(inner.device, weir.Device("cpu"))
+
+    def test_a_context_is_one_threads_at_a_time(self):
+        self.connect()
+        context = weir.EvalContext()
+
+        def enter():
+            self.assertIsNone(weir.EvalContext.current())
+            with context:
+                return (weir.asarray([1.0]) + 1).item()
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with context:
+                with self.assertRaisesRegex(Aborted, "another thread") as raised:
+                    pool.submit(enter).result(SECONDS)
+                self.assertEqual(raised.exception.reason, "CONTEXT_BUSY")
+            self.assertEqual(pool.submit(enter).result(SECONDS), 2)
+
+    def test_tasks_have_blocks_of_their_own(self):
+        self.connect()
+        one, other = weir.EvalContext(), weir.EvalContext()
+
+        async def both():
+            inside, seen = asyncio.Event(), asyncio.Event()
+
+            async def enter():
+                with one:
+                    inside.set()
+                    await seen.wait()
+                    return weir.EvalContext.current()
+
+            async def look():
+                await inside.wait()
+                self.assertIsNone(weir.EvalContext.current())
+                with other:
+                    seen.set()
+                    return weir.EvalContext.current()
+
+            return await asyncio.gather(enter(), look())
+
+        self.assertEqual(asyncio.run(both()), [one, other])
+
+    def test_a_seed_says_what_comes(self):
+        self.connect()
+
+        def draw(seed):
+            with weir.EvalContext(rng_seed=seed):
+                return np.concatenate([
+                    weir.ops.random_uniform([8]).numpy() for _ in range(2)])
+
+        np.testing.assert_array_equal(draw(5), draw(5))
+        self.assertFalse((draw(5) == draw(6)).any())
+
+    def test_a_closed_one_is_refused_and_given_back(self):
+        connection = self.connect()
+        context = weir.EvalContext()
+        forgotten = weir.EvalContext()
+        self.assertEqual(connection.space().held.contexts, 2)
+        del forgotten
+        context.close()
+        context.close()
+        self.assertEqual(connection.space().held.contexts, 0)
+        with self.assertRaises(weir.errors.NotFound), context:
+            pass
+
+    def test_a_device_that_is_not_there(self):
+        self.connect()
+        with self.assertRaisesRegex(weir.errors.NotFound, "cuda:7"):
+            weir.EvalContext(device="cuda:7")
+
+
+class Threads(WithServer):
+
+    def test_each_gets_what_it_asked_for(self):
+        connection = self.connect(send_after=0.001)
+        shared = connection.tensor(np.arange(8, dtype=np.float32))
+
+        def run(start):
+            with weir.EvalContext():
+                y = shared + start
+                for _ in range(50):
+                    y = y * 1 + 1
+                return y.numpy()
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            for start, result in zip(range(64), pool.map(run, range(64))):
+                np.testing.assert_array_equal(
+                    result, np.arange(8, dtype=np.float32) + start + 50)
+
+    def test_a_tensor_goes_from_thread_to_thread(self):
+        connection = self.connect()
+
+        def add(tensor):
+            return tensor + 1
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            y = connection.tensor([0.0])
+            for _ in range(20):
+                y = pool.submit(add, y).result(SECONDS) + 1
+        self.assertEqual(y.item(), 40)
+
+    def test_what_waits_is_sent_by_itself(self):
+        connection = self.connect(send_after=0.001)
+        done = weir.Timeline()
+        x = connection.tensor([1.0])
+        y = weir.ops.add(x, x, signal=[done.at(1)])
+        # Another thread's commands do not push this one's.
+        waiting = threading.Thread(target=done.wait, args=(1,))
+        waiting.start()
+        waiting.join(SECONDS)
+        self.assertEqual(done.value, 1)
+        del y
+
+
+class Timelines(WithServer):
+
+    def test_they_only_grow(self):
+        self.connect()
+        timeline = weir.Timeline()
+        self.assertEqual(timeline.value, 0)
+        timeline.signal(3)
+        self.assertEqual(timeline.value, 3)
+        timeline.wait(2)
+        with self.assertRaises(weir.errors.FailedPrecondition) as raised:
+            timeline.signal(3)
+        self.assertEqual(raised.exception.reason, "TIMELINE_NOT_INCREASING")
+        with self.assertRaises(DeadlineExceeded):
+            timeline.wait(4, timeout=0.05)
+
+    def test_two_buffers_in_turns(self):
+        """The producer fills one while the consumer reads the other."""
+        self.connect(send_after=0.001)
+        filled, read = weir.Timeline(), weir.Timeline()
+        buffers = [None, None]
+        rounds = 20
+
+        def produce():
+            for turn in range(1, rounds + 1):
+                if turn > 2:
+                    read.wait(turn - 2)
+                buffers[turn % 2] = weir.ops.add(
+                    np.float32(turn), np.float32(0),
+                    signal=[filled.at(turn)])
+                weir.current_connection().flush()
+
+        def consume():
+            results = []
+            for turn in range(1, rounds + 1):
+                filled.wait(turn)
+                results.append(weir.ops.mul(
+                    buffers[turn % 2], np.float32(2),
+                    after=[filled.at(turn)], signal=[read.at(turn)]).item())
+            return results
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            producer, consumer = pool.submit(produce), pool.submit(consume)
+            self.assertEqual(consumer.result(SECONDS),
+                             [2 * turn for turn in range(1, rounds + 1)])
+            producer.result(SECONDS)
+
+    def test_who_waits_for_a_deleted_one_hears_of_it(self):
+        connection = self.connect()
+        timeline = weir.Timeline()
+        x = connection.tensor([1.0])
+        y = weir.ops.add(x, x, after=[timeline.at(1)])
+        connection.flush()
+        timeline.delete()
+        with self.assertRaises(Cancelled) as raised:
+            y.numpy()
+        self.assertEqual(raised.exception.reason, "TIMELINE_DELETED")
+
+
+class Deadlines(WithServer):
+
+    def test_a_block_ends_what_it_began(self):
+        connection = self.connect()
+        never = weir.Timeline()
+        x = connection.tensor([1.0])
+        with weir.deadline(SECONDS), weir.deadline(0.05):
+            y = weir.ops.add(x, x, after=[never.at(1)])
+            with self.assertRaises(DeadlineExceeded) as raised:
+                y.numpy()
+        self.assertIsInstance(raised.exception, TimeoutError)
+        self.assertEqual((x + 1).item(), 2)
+
+
+if __name__ == "__main__":
+    skipping.main()
