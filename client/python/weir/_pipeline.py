@@ -117,9 +117,10 @@ class Entry:
         which = result.WhichOneof("result")
         if which in ("evaluate", "tensor_put"):
             response: evaluation_pb2.EvaluateResponse = getattr(result, which)
+            done = response.report.state == sync_report_pb2.WORK_STATE_COMPLETED
             for record, output in zip(self.outputs, response.outputs,
                                       strict=True):
-                record.state = "accepted"
+                record.state = "ready" if done else "accepted"
                 record.learn(output.value.spec)
                 record.report = response.report
 

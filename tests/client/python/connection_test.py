@@ -134,6 +134,7 @@ class Ends(unittest.TestCase):
                     except NotFound as error:
                         self.assertEqual(error.reason, "SPACE_LOST")
                         break
+                connection.close()
 
     def test_a_server_without_spaces_says_so(self):
         with running.Server("--max-spaces=0") as server, \

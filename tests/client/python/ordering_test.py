@@ -28,6 +28,7 @@ class Modes(WithServer):
         with weir.EvalMode.SYNC_FULL:
             y = x + 1
             self.assertEqual(y.report.state, states.WORK_STATE_COMPLETED)
+            self.assertIn("ready", repr(y))
             with self.assertRaises(weir.errors.InvalidArgument):
                 weir.ops.gather(x, [7])
             with weir.EvalMode.EAGER:
