@@ -25,6 +25,7 @@ from weir._channel import Channel, Path
 from weir._current import open_connections
 from weir._device import Device, name_of
 from weir._evaluation import call_site, refuse_unknown_operator, submit
+from weir._failures import Failures
 from weir._mode import EvalMode, current_context, current_mode
 from weir._operator import Operator
 from weir._pipeline import Entry, Pipeline, Record
@@ -38,9 +39,6 @@ from weir._proto import (
 )
 from weir._tensor import Tensor
 from weir._timeline import Point
-
-# Failures that nobody was told of are kept for the end; so many.
-_MOST_UNSEEN = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,8 +112,9 @@ class Connection:
         self._slots = threading.local()
         self._pipelines: list[Pipeline] = []
         self._idle: collections.deque[Pipeline] = collections.deque()
-        self._unseen: collections.deque[errors.WeirError] = collections.deque(
-            maxlen=_MOST_UNSEEN)
+        self.failures = Failures()
+        # Whether works may wait for what a thread has yet to do.
+        self.has_timelines = False
         self._closing = threading.Lock()
         self._is_open = False
         info = channel.call("Catalog/GetServerInfo",
@@ -170,16 +169,18 @@ class Connection:
                                       else self.default_device.name))
         tensor = Tensor(record)
         site = call_site()
-        pipeline.add(Entry(
+        entry = Entry(
             command_pb2.Command(tensor_put=command_pb2.TensorPut(
                 tensor=record.number, value=value, device=where,
                 context=context.number if context else 0,
                 mode=int(mode))),  # type: ignore[arg-type]
             size=elements.nbytes, outputs=[record], keep=[context],
-            call_site=site))
+            call_site=site)
+        pipeline.add(entry)
         if mode >= EvalMode.SYNC_CPU:
             pipeline.settle()
-            tensor.raise_failure()
+            if entry.failure is not None:
+                tensor.raise_failure(entry.failure)
         return tensor
 
     def evaluate(self, program: Model | bytes,
@@ -266,15 +267,30 @@ class Connection:
             with contextlib.suppress(errors.WeirError, RuntimeError):
                 pipeline.settle()
         with contextlib.suppress(errors.WeirError):
+            self._look_for_failures()
+        with contextlib.suppress(errors.WeirError):
             self.channel.call("Spaces/Close", spaces_pb2.CloseSpaceRequest(),
                               spaces_pb2.CloseSpaceResponse)
         self.channel.close()
-        unseen = [str(error) for error in self._unseen if not error.seen]
-        if unseen:
+        untold = self.failures.untold()
+        if untold:
             warnings.warn(
-                f"{len(unseen)} operations failed and nobody read their "
-                f"results; the first: {unseen[0]}", RuntimeWarning,
+                f"{len(untold)} operations failed and nobody read their "
+                f"results; the first: {untold[0]}", RuntimeWarning,
                 stacklevel=2)
+
+    def _look_for_failures(self) -> None:
+        """Asks what became of the newest works."""
+        queries = command_pb2.RunRequest(commands=[
+            command_pb2.Command(query=command_pb2.Query(work=work))
+            for work in self.failures.watched()])
+        if not queries.commands:
+            return
+        reply = self.channel.call("Evaluator/Run", queries,
+                                  command_pb2.RunResponse)
+        for result in reply.results:
+            if result.query.HasField("failure"):
+                self.failures.note(errors.from_status(result.query.failure))
 
     def __enter__(self) -> Connection:
         return self
@@ -315,10 +331,6 @@ class Connection:
     def wake(self) -> None:
         """Something waits to be sent."""
         self._woken.put(True)
-
-    def note_failure(self, failure: errors.WeirError) -> None:
-        """Told at the end, unless somebody sees it."""
-        self._unseen.append(failure)
 
     def check_offered(self, mode: EvalMode) -> None:
         if mode not in self.modes:

@@ -143,14 +143,17 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
     foreign = [each for each in tensors if each._record.pipeline is not pipeline]
     for tensor in foreign:
         if not tensor._record.is_accepted:
-            tensor._record.pipeline.settle()
-    pipeline.add(Entry(
+            tensor._record.pipeline.accept(tensor._record)
+    entry = Entry(
         command_pb2.Command(evaluate=request), size=size, outputs=records,
         inputs=[each._record for each in tensors],
-        keep=[*foreign, context, *after, *signal], call_site=site))
+        keep=[*foreign, context, *after, *signal], call_site=site)
+    connection.failures.watch(request.work)
+    pipeline.add(entry)
     if mode >= EvalMode.SYNC_CPU:
         pipeline.settle()
-        made[0].raise_failure()
+        if entry.failure is not None:
+            made[0].raise_failure(entry.failure)
     return made
 
 

@@ -39,7 +39,7 @@ class Record:
     the lock of its pipeline."""
 
     __slots__ = ("number", "pipeline", "dtype", "shape", "device", "state",
-                 "failure", "report", "works")
+                 "failure", "lost", "report", "works")
 
     def __init__(self, number: int, pipeline: Pipeline,
                  dtype: np.dtype[Any] | None, shape: Shape | None,
@@ -49,9 +49,11 @@ class Record:
         self.dtype = dtype
         self.shape = shape
         self.device = device
-        # "waiting" here, "sent", "accepted" there, "ready", or "failed".
+        # "waiting" here, "sent", "accepted" there, "ready", "failed", or "lost":
+        # the call that was to make it failed, and it may be there or not.
         self.state = "waiting"
         self.failure: errors.WeirError | None = None
+        self.lost: errors.WeirError | None = None
         self.report: sync_report_pb2.SyncReport | None = None
         # Numbers of the works one of which is at fault if it fails.
         self.works: tuple[int, ...] = ()
@@ -109,6 +111,12 @@ class Entry:
         """The number of the work that it makes; 0 for none."""
         return self.command.evaluate.work
 
+    def lose(self, failure: errors.WeirError) -> None:
+        """The call failed as a whole."""
+        self.failure = failure
+        for record in self.outputs:
+            record.state, record.lost = "lost", failure
+
     def finish(self, result: command_pb2.CommandResult) -> None:
         if result.HasField("error"):
             self.fail(self._cause_of(result.error))
@@ -137,6 +145,10 @@ class Entry:
             if record.failure is not None:
                 return record.failure
         error = errors.from_status(status)
+        if error.reason == "TENSOR_NOT_FOUND":
+            for record in self.inputs:
+                if record.lost is not None:
+                    return record.lost
         if self.call_site and self.call_site not in error.message:
             error.message = f"{self.call_site}: {error.message}"
             error.args = (error.message,)
@@ -192,7 +204,7 @@ class Pipeline:
             self.add(entry)
             self.settle()
         if entry.failure is not None:
-            entry.failure.seen = True
+            self.connection.failures.tell(entry.failure)
             raise entry.failure.again()
         assert entry.result is not None
         return entry.result
@@ -210,6 +222,18 @@ class Pipeline:
         with self._lock:
             self.send()
             self._finish_sent()
+
+    def accept(self, record: Record) -> None:
+        """Returns when the server has answered about a record of this pipeline,
+        for another thread. The lock's owner may be waiting for that thread, with
+        commands that came after."""
+        while not record.is_accepted:
+            if self._lock.acquire(timeout=0.01):
+                try:
+                    if not record.is_accepted:
+                        self.settle()
+                finally:
+                    self._lock.release()
 
     def send_if_idle(self, when_done: Callable[[object], None]) -> None:
         """Sends what waits if that blocks nobody; otherwise `when_done` is called
@@ -267,11 +291,12 @@ class Pipeline:
         except grpc.RpcError as error:
             failure = errors.from_rpc_error(error)
             for entry in entries:
-                entry.fail(failure)
-            self.connection.note_failure(failure)
+                entry.lose(failure)
+            if any(entry.outputs for entry in entries):
+                self.connection.failures.note(failure)
         else:
             for entry, result in zip(entries, reply.results, strict=True):
                 entry.finish(result)
                 if entry.failure is not None and entry.outputs:
-                    self.connection.note_failure(entry.failure)
+                    self.connection.failures.note(entry.failure)
         self._sent = None

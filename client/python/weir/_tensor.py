@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weir._connection import Connection
 
 _STATES = {"waiting": "not sent yet", "sent": "sent", "accepted": "accepted",
-           "ready": "ready", "failed": "failed"}
+           "ready": "ready", "failed": "failed", "lost": "perhaps lost"}
 
 
 class Tensor:
@@ -102,7 +102,7 @@ class Tensor:
             result = self._run(tensor_get=command_pb2.TensorGet(
                 tensor=self._record.number))
         except errors.WeirError as error:
-            self._raise(wait.failure or error)
+            self.raise_failure(wait.failure or error)
         value = result.tensor_get.outputs[0].value
         self._record.state = "ready"
         self._record.learn(value.spec)
@@ -116,23 +116,21 @@ class Tensor:
         """The same elements in another type, converted on the server."""
         return _unary("Cast", self, to=_dtypes.number_of(dtype))
 
-    def raise_failure(self) -> None:
-        """Raises what is known to have failed; asks for nothing."""
-        if self._record.failure is not None:
-            self._raise(self._record.failure)
-
     def _accept(self) -> None:
         """Whoever asks next may name it."""
         record = self._record
         pipeline = self.connection.pipeline()
         if record.pipeline is not pipeline and not record.is_accepted:
-            record.pipeline.settle()
-        self.raise_failure()
+            record.pipeline.accept(record)
+        elif self.connection.has_timelines:
+            # Others may need what was asked for to let this one's work begin.
+            pipeline.settle()
+        self._raise_known()
 
     def _ask(self) -> None:
         """Learns what the server knows of it by now."""
-        self._record.pipeline.settle()
-        self.raise_failure()
+        self._record.pipeline.accept(self._record)
+        self._raise_known()
         shape = self._record.shape
         if shape is not None and None not in shape:
             return
@@ -142,9 +140,13 @@ class Tensor:
         if described.ready:
             self._record.state = "ready"
 
-    def _raise(self, failure: errors.WeirError) -> NoReturn:
+    def _raise_known(self) -> None:
+        if self._record.failure is not None:
+            self.raise_failure(self._record.failure)
+
+    def raise_failure(self, failure: errors.WeirError) -> NoReturn:
         """With the report of the work at fault, in full, if the server has it."""
-        failure.seen = True
+        self.connection.failures.tell(failure)
         for work in self._record.works if failure.report is None else ():
             with contextlib.suppress(errors.WeirError):
                 status = self._run(query=command_pb2.Query(

@@ -31,6 +31,7 @@ class Timeline:
     def __init__(self, *, connection: Connection | None = None) -> None:
         self.connection = connection or current_connection()
         self.number = self.connection.new_number()
+        self.connection.has_timelines = True
         self._value = 0
         self._pipeline = self.connection.pipeline()
         self._run(timeline_create=command_pb2.TimelineCreate(

@@ -37,8 +37,6 @@ class WeirError(Exception):
         self.retry_after = retry_after
         # What was done for the work that failed; None if there was none.
         self.report = report
-        # Whether somebody was told of it.
-        self.seen = False
 
     def __str__(self) -> str:
         told = [f"reason {self.reason}"] if self.reason else []

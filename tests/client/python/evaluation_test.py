@@ -223,9 +223,11 @@ class Errors(WithTensor):
     def test_what_nobody_read_is_told_at_the_end(self):
         connection = self.connect()
         x = connection.tensor(self.numbers)
-        lost = x @ x
-        del lost
-        with self.assertWarnsRegex(RuntimeWarning, "MatMul"):
+        with weir.EvalContext():
+            for operator in (weir.ops.mat_mul, weir.ops.gather):
+                operator(x, x if operator is weir.ops.mat_mul else [7])
+            (x + 1).evaluate()
+        with self.assertWarnsRegex(RuntimeWarning, "2 operations.*MatMul"):
             connection.close()
 
     def test_what_was_read_is_not_told_again(self):

@@ -242,11 +242,16 @@ class Deadlines(WithServer):
         never = weir.Timeline()
         x = connection.tensor([1.0])
         with weir.deadline(SECONDS), weir.deadline(0.05):
+            z = x + 2
             y = weir.ops.add(x, x, after=[never.at(1)])
             with self.assertRaises(DeadlineExceeded) as raised:
                 y.numpy()
         self.assertIsInstance(raised.exception, TimeoutError)
         self.assertEqual((x + 1).item(), 2)
+        # What was done by then is there, and what was not never will be.
+        self.assertEqual(z.item(), 3)
+        with self.assertRaises(DeadlineExceeded):
+            y.numpy()
 
 
 if __name__ == "__main__":
