@@ -1,7 +1,7 @@
-"""Makes the modules of weir._proto from the .proto files: for each a stub with its
-types, and a module that loads its messages from the descriptors beside it. They
-live in a pool of their own, so that no other copy of these files in the process
-is in their way."""
+"""Makes the modules of weir._proto from the .proto files: for each a stub with
+its types, and a module that loads its messages from the descriptors beside it.
+They live in a pool of their own, so that no other copy of these files in the
+process is in their way."""
 
 import importlib.resources
 import pathlib
@@ -30,7 +30,8 @@ def make(proto: pathlib.Path, out: pathlib.Path) -> None:
             raise SystemExit(f"protoc ended with {status}")
         for file in files:
             stem = pathlib.PurePath(file).stem
-            stub = pathlib.Path(folder, f"{file.removesuffix('.proto')}_pb2.pyi")
+            stub = pathlib.Path(folder, file).with_suffix("")
+            stub = stub.with_name(f"{stem}_pb2.pyi")
             text = IMPORT.sub("from weir._proto import ",
                               stub.read_text("utf-8"))
             (out / f"{stem}_pb2.pyi").write_text(

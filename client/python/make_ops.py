@@ -13,7 +13,8 @@ KINDS = {"int": "int", "float": "float", "string": "str | bytes",
          "ints": "Sequence[int]", "floats": "Sequence[float]",
          "strings": "Sequence[str | bytes]", "tensor": "ArrayLike"}
 
-HEAD = '''"""The operators of weir's catalog, as functions of tensors. Made from catalog.json.
+HEAD = '''"""The operators of weir's catalog, as functions of tensors. Made from
+catalog.json.
 
 Inputs are tensors, or what NumPy makes arrays of; attributes are keywords, and
 one that is left out has the operator's default. `after` and `signal` are points
@@ -95,8 +96,9 @@ def docstring(operator: dict[str, Any]) -> str:
     rows = [f"{python_name(each['name'])}: {each['description']}"
             for each in attributes_of(operator) if each["description"]]
     paragraphs = [textwrap.fill(part, 75, subsequent_indent=indent)
-                  for part, indent in [*((line, "") for line in text.split("\n")),
-                                       *((row, "  ") for row in rows)]]
+                  for part, indent in [
+                      *((line, "") for line in text.split("\n")),
+                      *((row, "  ") for row in rows)]]
     if rows:
         paragraphs.insert(len(paragraphs) - len(rows), "")
     whole = "\n".join(paragraphs).replace("\\", "\\\\").replace('"""', "'''")
@@ -139,7 +141,8 @@ def function(operator: dict[str, Any]) -> str:
                   " ...\n\n\n").replace(
                       "(\n", "(  # type: ignore[overload-overlap]\n", 1),
         "@overload\n",
-        signature(name, rows("outputs: int"), "tuple[Tensor, ...]", " ...\n\n\n"),
+        signature(name, rows("outputs: int"), "tuple[Tensor, ...]",
+                  " ...\n\n\n"),
         signature(name, rows("outputs: int = 1"), "Tensor | tuple[Tensor, ...]",
                   f"{doc}    made = apply({arguments}, outputs)\n"
                   "    return made[0] if outputs == 1 else made\n")])

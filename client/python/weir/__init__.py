@@ -1,5 +1,5 @@
-"""A GPU in another room, as a device in this one: tensors, contexts and timelines
-on a weir server.
+"""A GPU in another room, as a device in this one: tensors, contexts and
+timelines on a weir server.
 
     import numpy as np
     import weir
@@ -51,8 +51,8 @@ _NOT_YET = {
 
 def asarray(array: ArrayLike | Tensor, dtype: DTypeLike | None = None, *,
             device: Device | str | None = None) -> Tensor:
-    """A tensor on the current connection's server, as `Connection.tensor` has it;
-    one that is there already, in that type and where it is."""
+    """A tensor on the current connection's server, as `Connection.tensor` has
+    it; one that is there already, in that type and where it is."""
     if isinstance(array, Tensor):
         if device is not None and str(device) != array.device:
             raise errors.Unimplemented(

@@ -1,4 +1,5 @@
-"""The calls of one connection: credentials, the space's token, deadlines, errors."""
+"""The calls of one connection: credentials, the space's token, deadlines,
+errors."""
 
 from __future__ import annotations
 

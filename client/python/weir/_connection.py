@@ -100,8 +100,8 @@ class _Slot:
 
 
 class Connection:
-    """Thread-safe; each thread's commands go in their order. As a context manager
-    it is closed at the end of its block."""
+    """Thread-safe; each thread's commands go in their order. As a context
+    manager it is closed at the end of its block."""
 
     def __init__(self, channel: Channel, label: str, quota: Amounts,
                  lease: float, send_after: float) -> None:
@@ -392,8 +392,8 @@ class Connection:
 def _send_on(connection: weakref.ref[Connection],
              woken: queue.SimpleQueue[bool], send_after: float,
              renew_after: float) -> None:
-    """The sender's thread: sends what waits a moment after it began to, and keeps
-    the space while the process lives."""
+    """The sender's thread: sends what waits a moment after it began to, and
+    keeps the space while the process lives."""
     renewal = time.monotonic() + renew_after
     due: float | None = None
     while True:
@@ -426,8 +426,8 @@ def connect(target: str = "127.0.0.1:8001", *, label: str = "",
             tls_cert: Path | None = None, tls_key: Path | None = None,
             tls_server_name: str | None = None, send_after: float = 0.005,
             ) -> Connection:
-    """Opens a space on a server, and makes it the current connection until it is
-    closed.
+    """Opens a space on a server, and makes it the current connection until it
+    is closed.
 
     target: HOST:PORT or unix:PATH.
     label: of the space, for people.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class EvalContext:
-    """A context in the connection's space, and the block in which it is used. May
-    be entered again, also within itself, but by one thread at a time."""
+    """A context in the connection's space, and the block in which it is used.
+    May be entered again, also within itself, but by one thread at a time."""
 
     def __init__(self, mode: EvalMode = EvalMode.EAGER, *,
                  device: Device | str | None = None,

@@ -14,10 +14,10 @@ _END: contextvars.ContextVar[float | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """What is asked for in the block, and what was evaluated in it, is to be done
-    `seconds` from now: later it fails with DEADLINE_EXCEEDED. Blocks within
-    others can only shorten that. Calls outside have the connection's `timeout`
-    each."""
+    """What is asked for in the block, and what was evaluated in it, is to be
+    done `seconds` from now: later it fails with DEADLINE_EXCEEDED. Blocks
+    within others can only shorten that. Calls outside have the connection's
+    `timeout` each."""
     end = time.monotonic() + seconds
     outer = _END.get()
     token = _END.set(end if outer is None else min(outer, end))

@@ -23,7 +23,8 @@ _OF_NUMBERS = {number: dtype for dtype, number in _NUMBERS.items()}
 
 
 def number_of(dtype: DTypeLike) -> int:
-    """The wire's number of a type. TypeError for one that weir does not have."""
+    """The wire's number of a type. TypeError for one that weir does not
+    have."""
     wanted = np.dtype(dtype)
     number = _NUMBERS.get(wanted.newbyteorder("="))
     if number is None:
@@ -34,13 +35,14 @@ def number_of(dtype: DTypeLike) -> int:
 
 
 def of_number(number: int) -> np.dtype[Any]:
-    """NumPy's type for the wire's. TypeError for those that it does not have."""
+    """NumPy's type for the wire's. TypeError for those that it does not
+    have."""
     dtype = _OF_NUMBERS.get(number)
     if dtype is None:
         name = tensor_pb2.DataType.Name(number)
         raise TypeError(
             f"NumPy has no {name.removeprefix('DATA_TYPE_').lower()}: cast the "
-            "tensor on the server first, as by weir.ops.cast(x, to=\"float32\")")
+            "tensor on the server first, by weir.ops.cast(x, to=\"float32\")")
     return dtype
 
 

@@ -1,5 +1,5 @@
-"""What becomes of a call of an operator: one evaluation, whose outputs are kept in
-the space under numbers of ours."""
+"""What becomes of a call of an operator: one evaluation, whose outputs are
+kept in the space under numbers of ours."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def call_site() -> str:
 
 
 def connection_of(tensors: Sequence[Tensor]) -> Connection:
-    """That of the tensors, else of the innermost block, else the current one."""
+    """That of the tensors, else of the innermost block, else the current
+    one."""
     found = {id(tensor.connection): tensor.connection for tensor in tensors}
     if len(found) > 1:
         raise ValueError("tensors of different connections in one operation: "
@@ -107,8 +108,8 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
            outputs: Mapping[str, np.dtype[Any] | None],
            after: Sequence[Point], signal: Sequence[Point], site: str,
            ) -> tuple[Tensor, ...]:
-    """Asks for an evaluation in the current block's mode and context; its outputs
-    by name, with what is known of their types."""
+    """Asks for an evaluation in the current block's mode and context; its
+    outputs by name, with what is known of their types."""
     mode = current_mode()
     connection.check_offered(mode)
     pipeline = connection.pipeline()
@@ -140,7 +141,8 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
         record.works = (request.work,)
         records.append(record)
     made = tuple(map(Tensor, records))
-    foreign = [each for each in tensors if each._record.pipeline is not pipeline]
+    foreign = [each for each in tensors
+               if each._record.pipeline is not pipeline]
     for tensor in foreign:
         if not tensor._record.is_accepted:
             tensor._record.pipeline.accept(tensor._record)

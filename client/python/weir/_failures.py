@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 
 from weir.errors import WeirError
 
@@ -11,12 +12,16 @@ _MOST = 1000
 
 
 class Failures:
-    """Of one connection. Thread-safe, as its deques are."""
+    """Of one connection. Thread-safe, as its deques are. A failure's message ends
+    with that of the work whose failure it is."""
 
     def __init__(self) -> None:
-        self._noted: collections.deque[str] = collections.deque(maxlen=_MOST)
+        self._noted: collections.deque[WeirError] = collections.deque(
+            maxlen=_MOST)
         self._told: collections.deque[str] = collections.deque(maxlen=_MOST)
         self._works: collections.deque[int] = collections.deque(maxlen=_MOST)
+        self._told_works: collections.deque[int] = collections.deque(
+            maxlen=_MOST)
 
     def watch(self, work: int) -> None:
         """It may fail when nobody looks."""
@@ -24,25 +29,24 @@ class Failures:
 
     def note(self, failure: WeirError) -> None:
         """Something failed."""
-        self._noted.append(_cause(failure))
+        self._noted.append(failure)
 
-    def tell(self, failure: WeirError) -> None:
-        """It is raised, and all that failed for the same cause with it."""
-        self._told.append(_cause(failure))
+    def tell(self, failure: WeirError, works: Sequence[int] = ()) -> None:
+        """It is raised, and all that failed for the same cause with it: these
+        works, if it says no cause."""
+        self._told.append(failure.message)
+        self._told_works.extend(works)
 
     def watched(self) -> list[int]:
-        """The works that may have failed."""
-        return list(self._works)
+        """The works that may have failed, and nobody knows."""
+        told = set(self._told_works)
+        return [work for work in self._works if work not in told]
 
     def untold(self) -> list[str]:
-        """What nobody was told of."""
-        return list(dict.fromkeys(
-            cause for cause in self._noted if cause not in self._told))
-
-
-def _cause(failure: WeirError) -> str:
-    """Without the works that failed because of it."""
-    message = failure.message
-    for before in ("which failed: ", "has failed: "):
-        message = message.rpartition(before)[2]
-    return f"{failure.code}: {message}"
+        """The causes that nobody was told of."""
+        noted = {failure.message: failure for failure in self._noted}
+        return [str(failure) for message, failure in noted.items()
+                if not any(message.endswith(other) for other in noted
+                           if other != message)
+                and not any(told.endswith(message) or message.endswith(told)
+                            for told in self._told)]

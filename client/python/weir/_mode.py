@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class EvalMode(enum.IntEnum):
-    """Each promises all that the lower ones do. A mode is a context manager, for
-    what is evaluated in its block by this thread or task."""
+    """Each promises all that the lower ones do. A mode is a context manager,
+    for what is evaluated in its block by this thread or task."""
 
     # Runs when a result is needed.
     DEFERRED = 1

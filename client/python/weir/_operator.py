@@ -18,8 +18,8 @@ class Argument:
 
     @property
     def decides_shapes(self) -> bool:
-        """Extents, axes or paddings: integers that no other argument's type goes
-        by."""
+        """Extents, axes or paddings: integers that no other argument's type
+        goes by."""
         return self.types == ("INT64",) and self.type_group == 0
 
 

@@ -35,8 +35,8 @@ Shape = tuple[int | None, ...]
 
 
 class Record:
-    """What is known of a number that stands for a tensor. Written by whoever holds
-    the lock of its pipeline."""
+    """What is known of a number that stands for a tensor. Written by whoever
+    holds the lock of its pipeline."""
 
     __slots__ = ("number", "pipeline", "dtype", "shape", "device", "state",
                  "failure", "lost", "report", "works")
@@ -49,8 +49,8 @@ class Record:
         self.dtype = dtype
         self.shape = shape
         self.device = device
-        # "waiting" here, "sent", "accepted" there, "ready", "failed", or "lost":
-        # the call that was to make it failed, and it may be there or not.
+        # "waiting" here, "sent", "accepted" there, "ready", "failed", or
+        # "lost": the call failed, and the tensor may be there or not.
         self.state = "waiting"
         self.failure: errors.WeirError | None = None
         self.lost: errors.WeirError | None = None
@@ -82,7 +82,8 @@ class Record:
                  if shape is not None and None not in shape]
         if len(known) == len(shapes):
             with contextlib.suppress(ValueError):  # the server refuses it
-                self.shape = np.broadcast_shapes(*known)  # type: ignore[arg-type]
+                self.shape = np.broadcast_shapes(
+                    *known)  # type: ignore[arg-type]
 
 
 class Entry:
@@ -140,7 +141,8 @@ class Entry:
             record.works = blamed
 
     def _cause_of(self, status: status_pb2.Status) -> errors.WeirError:
-        """The failure of an input, if one failed: there is no such tensor then."""
+        """The failure of an input, if one failed: there is no such tensor
+        then."""
         for record in self.inputs:
             if record.failure is not None:
                 return record.failure
@@ -224,9 +226,9 @@ class Pipeline:
             self._finish_sent()
 
     def accept(self, record: Record) -> None:
-        """Returns when the server has answered about a record of this pipeline,
-        for another thread. The lock's owner may be waiting for that thread, with
-        commands that came after."""
+        """Returns when the server has answered about a record of this
+        pipeline, for another thread. The lock's owner may be waiting for that
+        thread, with commands that came after."""
         while not record.is_accepted:
             if self._lock.acquire(timeout=0.01):
                 try:
@@ -236,8 +238,8 @@ class Pipeline:
                     self._lock.release()
 
     def send_if_idle(self, when_done: Callable[[object], None]) -> None:
-        """Sends what waits if that blocks nobody; otherwise `when_done` is called
-        when it may be tried again, unless somebody else is at it."""
+        """Sends what waits if that blocks nobody; otherwise `when_done` is
+        called when it may be tried again, unless somebody else is at it."""
         if not self._lock.acquire(blocking=False):
             return
         try:

@@ -21,8 +21,8 @@ _STATES = {"waiting": "not sent yet", "sent": "sent", "accepted": "accepted",
 
 
 class Tensor:
-    """A tensor on the server, or one that is being made there. Freed when nobody
-    refers to it any more. May be used by any thread."""
+    """A tensor on the server, or one that is being made there. Freed when
+    nobody refers to it any more. May be used by any thread."""
 
     __slots__ = ("_record", "__weakref__")
 
@@ -145,8 +145,9 @@ class Tensor:
             self.raise_failure(self._record.failure)
 
     def raise_failure(self, failure: errors.WeirError) -> NoReturn:
-        """With the report of the work at fault, in full, if the server has it."""
-        self.connection.failures.tell(failure)
+        """With the report of the work at fault, in full, if the server has
+        it."""
+        self.connection.failures.tell(failure, self._record.works)
         for work in self._record.works if failure.report is None else ():
             with contextlib.suppress(errors.WeirError):
                 status = self._run(query=command_pb2.Query(
@@ -277,8 +278,8 @@ TensorLike = Tensor | ArrayLike
 
 def _binary(name: str, left: TensorLike, right: TensorLike, *,
             as_float: bool = False) -> Tensor:
-    """Both in the type that NumPy has for the two: Python's numbers have none of
-    their own, and integers are divided as doubles."""
+    """Both in the type that NumPy has for the two: Python's numbers have none
+    of their own, and integers are divided as doubles."""
     kinds = [each.dtype if isinstance(each, Tensor)
              else each if isinstance(each, int | float)
              else np.asarray(each).dtype for each in (left, right)]

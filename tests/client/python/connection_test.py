@@ -42,9 +42,10 @@ class Spaces(WithServer):
         for options in ({"label": "x" * 257}, {"lease": 1e9},
                         {"quota": weir.Amounts(tensors=1 << 60)}):
             self.connect()  # skips where there are no spaces
-            with self.subTest(options), self.assertRaises(InvalidArgument) as no:
-                weir.connect(self.server.grpc, **options)
-            self.assertIn(next(iter(options)), no.exception.field)
+            with self.subTest(options):
+                with self.assertRaises(InvalidArgument) as raised:
+                    weir.connect(self.server.grpc, **options)
+                self.assertIn(next(iter(options)), raised.exception.field)
 
     def test_a_quota_is_kept_to(self):
         connection = self.connect(quota=weir.Amounts(tensor_bytes=1024))
@@ -110,6 +111,23 @@ class Spaces(WithServer):
         self.assertIsInstance(raised.exception, ConnectionError)
 
 
+class SmallMessages(WithServer):
+    """A call that is refused as a whole."""
+
+    FLAGS = ("--max-message-bytes=65536",)
+
+    def test_what_it_was_to_make_says_why_it_is_not_there(self):
+        connection = self.connect()
+        array = np.zeros(connection.max_message_bytes - 8, np.uint8)
+        x = connection.tensor(array)
+        for _ in range(2):
+            with self.assertRaises(ResourceExhausted) as raised:
+                x.numpy()
+            self.assertEqual(raised.exception.reason, "MESSAGE_TOO_LARGE")
+        half = connection.tensor(array[:9])
+        np.testing.assert_array_equal(half.numpy(), array[:9])
+
+
 class Ends(unittest.TestCase):
 
     def test_a_server_that_started_again_has_lost_the_space(self):
@@ -156,9 +174,10 @@ class Tls(WithServer):
                             f"-out {name}.csr")
             (cls.folder / "names").write_text(
                 "subjectAltName=IP:127.0.0.1,DNS:gpu", "utf-8")
-            cls.run_openssl(f"x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key "
-                            f"-CAcreateserial -days 1 -extfile names "
-                            f"-out {name}.crt", new_key=False)
+            cls.run_openssl(
+                f"x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key "
+                f"-CAcreateserial -days 1 -extfile names -out {name}.crt",
+                new_key=False)
         at = cls.folder
         cls.FLAGS = (f"--tls-cert={at / 'server.crt'}",
                      f"--tls-key={at / 'server.key'}",

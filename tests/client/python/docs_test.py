@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""docs/python.md: its programs run as they stand there, one after the other, and
-print what stands under them."""
+"""docs/python.md: its programs run as they stand there, one after the other,
+and print what stands under them."""
 
 import contextlib
 import io
@@ -33,7 +33,8 @@ class Page(WithServer):
                 len(program), None, program.splitlines(True), file)
             said = io.StringIO()
             with self.subTest(line=line), contextlib.redirect_stdout(said):
-                exec(compile(program, file, "exec"), names)  # pylint: disable=exec-used
+                # pylint: disable-next=exec-used
+                exec(compile(program, file, "exec"), names)
                 self.assertEqual(said.getvalue(), found[2])
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The package itself: what a wheel has, that its operators are the server's, that
-it stands beside others, and that its types are right."""
+"""The package itself: what a wheel has, that its operators are the server's,
+that it stands beside others, and that its types are right."""
 
 import importlib.util
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run.sh TEST.py [ARGUMENT...]: runs a test of the Python package with the Python
-# and the packages that deploy/setup.sh installs. Without apt-get they cannot be
-# had: exit code 77, skipped.
+# run.sh TEST.py [ARGUMENT...]: runs a test of the Python package with the
+# packages that deploy/setup.sh installs. Without apt-get they cannot be had:
+# exit code 77, skipped.
 set -euo pipefail
 
 python="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}/python/bin/python"

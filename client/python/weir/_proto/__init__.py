@@ -1,5 +1,5 @@
-"""The messages of the wire, in a descriptor pool of their own: other copies of the
-same files may be in the process, older or newer."""
+"""The messages of the wire, in a descriptor pool of their own: other copies of
+the same files may be in the process, older or newer."""
 
 import pathlib
 from typing import Any
