@@ -12,8 +12,8 @@ _MOST = 1000
 
 
 class Failures:
-    """Of one connection. Thread-safe, as its deques are. A failure's message ends
-    with that of the work whose failure it is."""
+    """Of one connection. Thread-safe, as its deques are. A failure's message
+    ends with that of the work whose failure it is."""
 
     def __init__(self) -> None:
         self._noted: collections.deque[WeirError] = collections.deque(
