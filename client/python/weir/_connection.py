@@ -290,7 +290,7 @@ class Connection:
                                   command_pb2.RunResponse)
         for result in reply.results:
             if result.query.HasField("failure"):
-                self.failures.note(errors.from_status(result.query.failure))
+                self.failures.note(errors.from_failure(result.query.failure))
 
     def __enter__(self) -> Connection:
         return self

@@ -18,7 +18,7 @@ from weir._deadline import current_end, seconds_until
 from weir._proto import (
     command_pb2,
     evaluation_pb2,
-    status_pb2,
+    failure_pb2,
     sync_report_pb2,
     tensor_pb2,
 )
@@ -140,13 +140,13 @@ class Entry:
             record.fail(failure)
             record.works = blamed
 
-    def _cause_of(self, status: status_pb2.Status) -> errors.WeirError:
+    def _cause_of(self, failed: failure_pb2.Failure) -> errors.WeirError:
         """The failure of an input, if one failed: there is no such tensor
         then."""
         for record in self.inputs:
             if record.failure is not None:
                 return record.failure
-        error = errors.from_status(status)
+        error = errors.from_failure(failed)
         if error.reason == "TENSOR_NOT_FOUND":
             for record in self.inputs:
                 if record.lost is not None:

@@ -156,7 +156,7 @@ class Tensor:
                     continue
                 failure.report = status.report
                 # Not a read that was too slow, say.
-                if errors.from_status(status.failure).code == failure.code:
+                if errors.from_failure(status.failure).code == failure.code:
                     self._record.fail(failure)
                 break
         raise failure.again() from None

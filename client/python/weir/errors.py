@@ -7,7 +7,12 @@ from collections.abc import Mapping
 
 import grpc
 
-from weir._proto import error_details_pb2, status_pb2, sync_report_pb2
+from weir._proto import (
+    error_details_pb2,
+    failure_pb2,
+    status_pb2,
+    sync_report_pb2,
+)
 
 
 class UnusableConnection(RuntimeError):
@@ -139,6 +144,18 @@ def from_status(status: status_pb2.Status) -> WeirError:
                 each.field for each in bad.field_violations)
         elif name == "weir.v1.SyncReport":
             error.report = sync_report_pb2.SyncReport.FromString(detail.value)
+    return error
+
+
+def from_failure(failure: failure_pb2.Failure) -> WeirError:
+    """The same of a part of a call that went on."""
+    error = _CLASSES.get(failure.code, WeirError)(failure.message)
+    error.reason, error.metadata = failure.reason, dict(failure.metadata)
+    error.field = failure.field
+    if failure.retry_after_ns:
+        error.retry_after = failure.retry_after_ns / 1e9
+    if failure.HasField("report"):
+        error.report = failure.report
     return error
 
 
