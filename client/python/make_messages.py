@@ -13,7 +13,10 @@ from grpc_tools import protoc
 SOURCES = ("weir/v1", "google/rpc")
 # Under mypy --strict a mapping says of what.
 MAPPING = re.compile(r"(?<!as )_Mapping(?!\[)")
-IMPORT = re.compile(r"^from (?:weir\.v1|google\.rpc) import ", re.MULTILINE)
+# "from weir.v1 import a_pb2", and "from weir.v1.a_pb2 import A" of a file that
+# another one's names are imported through.
+IMPORT = re.compile(r"^from (?:weir\.v1|google\.rpc)(\.\w+)? import ",
+                    re.MULTILINE)
 
 
 def make(proto: pathlib.Path, out: pathlib.Path) -> None:
@@ -32,7 +35,7 @@ def make(proto: pathlib.Path, out: pathlib.Path) -> None:
             stem = pathlib.PurePath(file).stem
             stub = pathlib.Path(folder, file).with_suffix("")
             stub = stub.with_name(f"{stem}_pb2.pyi")
-            text = IMPORT.sub("from weir._proto import ",
+            text = IMPORT.sub(r"from weir._proto\1 import ",
                               stub.read_text("utf-8"))
             (out / f"{stem}_pb2.pyi").write_text(
                 MAPPING.sub("_Mapping[str, object]", text), "utf-8")
