@@ -33,6 +33,7 @@ from weir._proto import (
     catalog_pb2,
     command_pb2,
     evaluation_pb2,
+    evaluator_pb2,
     graph_pb2,
     spaces_pb2,
     tensor_pb2,
@@ -281,13 +282,13 @@ class Connection:
 
     def _look_for_failures(self) -> None:
         """Asks what became of the newest works."""
-        queries = command_pb2.RunRequest(commands=[
+        queries = evaluator_pb2.RunRequest(commands=[
             command_pb2.Command(query=command_pb2.Query(work=work))
             for work in self.failures.watched()])
         if not queries.commands:
             return
         reply = self.channel.call("Evaluator/Run", queries,
-                                  command_pb2.RunResponse)
+                                  evaluator_pb2.RunResponse)
         for result in reply.results:
             if result.query.HasField("failure"):
                 self.failures.note(errors.from_failure(result.query.failure))

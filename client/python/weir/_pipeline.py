@@ -18,6 +18,7 @@ from weir._deadline import current_end, seconds_until
 from weir._proto import (
     command_pb2,
     evaluation_pb2,
+    evaluator_pb2,
     failure_pb2,
     sync_report_pb2,
     tensor_pb2,
@@ -277,11 +278,11 @@ class Pipeline:
                 wait=command_pb2.Wait(works=self._unfinished))))
             self._unfinished = []
         self._unfinished += works
-        request = command_pb2.RunRequest(
+        request = evaluator_pb2.RunRequest(
             commands=[entry.command for entry in entries])
         channel = self.connection.channel
         self._sent = (channel.start(
-            "Evaluator/Run", request, command_pb2.RunResponse,
+            "Evaluator/Run", request, evaluator_pb2.RunResponse,
             seconds_until(self._end, channel.timeout)), entries)
 
     def _finish_sent(self) -> None:
@@ -289,7 +290,7 @@ class Pipeline:
             return
         call, entries = self._sent
         try:
-            reply: command_pb2.RunResponse = call.result()
+            reply: evaluator_pb2.RunResponse = call.result()
         except grpc.RpcError as error:
             failure = errors.from_rpc_error(error)
             for entry in entries:
