@@ -37,7 +37,7 @@ weir_ready 1
 process_start_time_seconds {start}
 weir_kernel_cache_write_failures_total{{device="cuda:0"}} {failures}
 """
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 180
 # What is done to a server, and the alert that tells.
 FAULTS = {
     "a device is lost": "WeirDeviceLost",
