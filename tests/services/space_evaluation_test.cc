@@ -497,8 +497,9 @@ TEST_F(SpaceEvaluationTest, ResultsOfARunCountWhileItGoesOn) {
   request.add_commands()->mutable_wait()->add_points()->set_timeline(1);
   request.mutable_commands(10)->mutable_wait()->mutable_points(0)->set_value(1);
   std::thread call([&] { Run(request); });
-  ASSERT_TRUE(Eventually([&] { return Describe().held().waits() == 1; }));
-  EXPECT_GE(server_.Metric("weir_request_bytes_in_flight"), 10 * kBytes);
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Metric("weir_request_bytes_in_flight") >= 10 * kBytes;
+  }));
   ASSERT_FALSE(Signal(1, 1).has_error());
   call.join();
 }
