@@ -258,8 +258,12 @@ TEST_F(HealthServiceTest, StreamsEndWhenTheListenersClose) {
 
 // What nobody reads is one message, whatever changes.
 TEST_F(HealthServiceTest, AReaderThatStopsHearsTheLastState) {
-  RawHttp2 client(address_, 7);
+  // What is being sent is told after the fact: a message counts here that is
+  // known to wait, and then to be gone.
+  RawHttp2 client(address_, 0);
   SendWatch(client, 1);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  client.Grant(1, 7);
   EXPECT_EQ(NextState(client, 1), kServing);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 0; }));
   transport_->SetServing("", false);
