@@ -1,17 +1,10 @@
 #include "server/evaluation/evaluation.h"
 
-#include <random>
 #include <utility>
 
+#include "server/evaluation/fresh_rng.h"
+
 namespace weir {
-namespace {
-
-RngState FreshRng() {
-  std::random_device device;
-  return {.seed = (uint64_t{device()} << 32) | device()};
-}
-
-}  // namespace
 
 Evaluation::Evaluation(Engine& engine)
     : engine_(&engine), results_(&work_, &engine.pinned()) {

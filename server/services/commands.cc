@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <optional>
-#include <random>
 #include <type_traits>
 #include <utility>
 
@@ -10,6 +9,8 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/command.pb.h"
+#include "server/evaluation/fresh_rng.h"
+#include "server/models/repository.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/evaluate_calls.h"
 #include "server/services/failure_proto.h"
@@ -30,13 +31,11 @@ absl::Status FreeTensor(Space& space, const v1::TensorFree& request) {
 }
 
 void FillSpec(const KeptTensor& tensor, v1::TensorSpec* spec) {
-  const std::optional<Dims> dims = tensor.dims();
-  const SymbolicShape shape =
-      dims.has_value() ? ToSymbolic(*dims) : tensor.declared();
+  const SymbolicShape shape = tensor.shape();
   if (!shape.has_value()) return;
   spec->set_dtype(static_cast<v1::DataType>(tensor.dtype()));
   for (const Dim& dim : *shape) {
-    spec->add_shape(dim.known() ? dim.value() : -1);
+    spec->add_shape(dim.known() ? dim.value() : kUnknownExtent);
   }
 }
 
@@ -75,12 +74,8 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
   auto kept = std::make_shared<KeptContext>();
   WEIR_ASSIGN_OR_RETURN(kept->share, space.account().Take(Holding::kContexts));
   ContextOptions options;
-  if (request.has_rng_seed()) {
-    options.rng.seed = request.rng_seed();
-  } else {
-    std::random_device random;
-    options.rng.seed = (uint64_t{random()} << 32) | random();
-  }
+  options.rng = request.has_rng_seed() ? RngState{.seed = request.rng_seed()}
+                                       : FreshRng();
   if (request.mode() != v1::EVAL_MODE_UNSPECIFIED) {
     kept->mode = static_cast<EvalMode>(request.mode());
   }

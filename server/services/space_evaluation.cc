@@ -1,20 +1,19 @@
 #include "server/services/space_evaluation.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/time/time.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
+#include "server/evaluation/fresh_rng.h"
 
 namespace weir {
 namespace {
 
 // For a context that nobody else is ever in.
 std::shared_ptr<EvalContext> OwnContext(Engine* engine) {
-  std::random_device random;
   ContextOptions options;
-  options.rng.seed = (uint64_t{random()} << 32) | random();
+  options.rng = FreshRng();
   return EvalContext::Create(engine, options);
 }
 

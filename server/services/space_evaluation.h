@@ -44,7 +44,6 @@ class SpaceEvaluation final : private SpaceWork::Caller {
 
   // To be filled before Start.
   SpaceWork& space_work() { return *work_; }
-  Engine& engine() const { return *place_.engine; }
 
   // Once. `then(status, arg)` runs once, on the I/O thread, perhaps inside,
   // when what `until` says is there, with what became of the work so far, or

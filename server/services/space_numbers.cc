@@ -1,7 +1,6 @@
 #include "server/services/space_numbers.h"
 
 #include <algorithm>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,12 +17,6 @@
 namespace weir {
 namespace {
 
-// As far as it is known by now.
-SymbolicShape ShapeOf(const KeptTensor& tensor) {
-  const std::optional<Dims> dims = tensor.dims();
-  return dims.has_value() ? ToSymbolic(*dims) : tensor.declared();
-}
-
 bool MayBe(std::span<const int64_t> given, const SymbolicDims& known) {
   if (given.size() != known.size()) return false;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -34,7 +27,7 @@ bool MayBe(std::span<const int64_t> given, const SymbolicDims& known) {
 
 absl::Status FillSpec(const KeptTensor& tensor, CallArena* arena,
                       WireTensorSpec* spec) {
-  const SymbolicShape shape = ShapeOf(tensor);
+  const SymbolicShape shape = tensor.shape();
   const auto dtype = static_cast<int32_t>(tensor.dtype());
   if (spec->dtype == 0) {
     if (!shape.has_value()) {

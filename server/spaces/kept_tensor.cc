@@ -60,6 +60,11 @@ uint64_t KeptTensor::bytes() const {
   return bytes_.amount();
 }
 
+SymbolicShape KeptTensor::shape() const {
+  const std::optional<Dims> made = dims();
+  return made.has_value() ? ToSymbolic(*made) : declared_;
+}
+
 std::optional<Dims> KeptTensor::dims() const {
   MutexLock lock(&mu_);
   if (!tensor_.valid()) return std::nullopt;

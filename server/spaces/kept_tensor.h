@@ -32,8 +32,6 @@ class KeptTensor {
 
   Engine& engine() const { return *engine_; }
   DType dtype() const { return dtype_; }
-  // What was known of its shape before it was made: not even the rank, perhaps.
-  const SymbolicShape& declared() const { return declared_; }
 
   // Before others have it: `work`, which was accepted or is about to be, makes
   // it as this output, and `made` is reached once it has.
@@ -51,6 +49,8 @@ class KeptTensor {
 
   // What it counts for; 0 while that is not known.
   uint64_t bytes() const;
+  // As far as it is known by now: not even the rank, perhaps.
+  SymbolicShape shape() const;
   // Its shape, if it is there.
   std::optional<Dims> dims() const;
   // Reached when it is there, or with the failure of its maker. Null once
