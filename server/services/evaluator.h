@@ -4,7 +4,7 @@
 #pragma once
 
 #include "server/rpc/method_table.h"
-#include "server/services/commands.h"
+#include "server/services/commands/command_handlers.h"
 #include "server/services/service_context.h"
 
 namespace weir {

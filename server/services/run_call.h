@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/rpc/server_call.h"
-#include "server/services/commands.h"
+#include "server/services/commands/command_handlers.h"
 #include "server/services/service_context.h"
 
 namespace weir {

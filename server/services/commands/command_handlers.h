@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "server/rpc/method_table.h"
 #include "server/services/service_context.h"
@@ -14,6 +15,11 @@ namespace weir {
 class CommandHandlers {
  public:
   explicit CommandHandlers(ServiceContext* context);
+
+  // Before any is found; each number once.
+  void Add(uint32_t number, MethodHandler handler) {
+    handlers_.at(number) = std::move(handler);
+  }
 
   // Of the command with this number in weir.v1.Command.command; its reply is
   // the result with the same number in weir.v1.CommandResult.result. Null:
@@ -25,7 +31,7 @@ class CommandHandlers {
   }
 
  private:
-  static constexpr size_t kNumbers = 16;
+  static constexpr size_t kNumbers = 64;
   std::array<MethodHandler, kNumbers> handlers_;
 };
 

@@ -1,4 +1,4 @@
-#include "server/services/wait_command.h"
+#include "server/services/commands/wait_command.h"
 
 #include <algorithm>
 #include <memory>
