@@ -141,6 +141,12 @@ programs_with_tests() {
   done <tests/list.tsv
 }
 
+# Names, without _test, of the programs that call into spaces over the wire.
+space_suites() {
+  cut -f1 tests/list.tsv |
+    sed -nE 's/^(services_(space|commands|session).*)_test$/\1/p'
+}
+
 # What compute-sanitizer looks at by a tool.
 tests_of() {
   case "$1" in
@@ -160,13 +166,13 @@ add_tasks() {
   for name in services_evaluator services_kserve_infer services_catalog \
     services_kserve_info services_admin observe_metrics server_bad_input \
     server_cancel server_health server_hostile server_limits server_drain \
-    server_mixed_load server_statistics server_text; do
+    server_mixed_load server_statistics server_text $(space_suites); do
     tasks+=("server ${name}_test")
   done
   tasks+=("clients perf_analyzer")
   for name in watched_driver cuda_waits $(programs_with_tests "$cuda_tests" '^eval_') \
     services_evaluator services_kserve_infer services_admin server_cancel \
-    server_drain server_health server_mixed_load; do
+    server_drain server_health server_mixed_load $(space_suites); do
     tasks+=("driver ${name%_test}_test")
   done
   local tool filter

@@ -139,6 +139,17 @@ esac""")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertRegex(done.stdout, r"suite +a_test +FAILED \(127\)")
 
+    def test_suites_of_spaces_run_on_the_gpu(self):
+        (self.root / "tests" / "list.tsv").write_text(
+            "services_commands_wait_command_test\tunit\n"
+            "services_page_test\tunit\n", "utf-8")
+        done = self.run_script("--list", "--only", "services_")
+        self.assertIn("server services_commands_wait_command_test",
+                      done.stdout)
+        self.assertIn("driver services_commands_wait_command_test",
+                      done.stdout)
+        self.assertNotIn("services_page_test", done.stdout)
+
     def test_tasks_that_there_are_not_cannot_be_asked_for(self):
         for arguments in ([], ["--list"], ["--part", "1/2"]):
             with self.subTest(arguments):
