@@ -15,10 +15,9 @@ from typing import NoReturn
 # Code that others generated from weir's .proto files is `weir.v1`.
 __path__ = extend_path(__path__, __name__)
 
-# pylint: disable=wrong-import-position
-from numpy.typing import ArrayLike, DTypeLike  # noqa: E402
-
-from weir import errors, ops  # noqa: E402
+# pylint: disable=wrong-import-position,wildcard-import,redefined-builtin
+# pylint: disable=unused-wildcard-import
+from weir import array_api, errors, ops  # noqa: E402
 from weir._connection import (  # noqa: E402
     Amounts,
     Connection,
@@ -33,12 +32,15 @@ from weir._device import Device  # noqa: E402
 from weir._mode import EvalMode  # noqa: E402
 from weir._tensor import Tensor  # noqa: E402
 from weir._timeline import Point, Timeline  # noqa: E402
+from weir.array_api import *  # noqa: E402, F403
+from weir.array_api import __array_namespace_info__  # noqa: E402, F401
 
 __all__ = [
-    "Amounts", "Connection", "Device", "EvalContext", "EvalMode", "Model",
-    "Point", "Space", "Tensor", "Timeline", "asarray", "connect",
-    "current_connection", "deadline", "devices", "errors", "ops",
+    "Amounts", "Connection", "Device", "EvalContext", "EvalMode",
+    "Model", "Point", "Space", "Tensor", "Timeline", "array_api",
+    "connect", "current_connection", "deadline", "devices", "errors", "ops",
 ]
+__all__ += array_api.__all__
 
 _NOT_YET = {
     "Batch": "ragged batches", "RNG": "states of random numbers",
@@ -47,20 +49,6 @@ _NOT_YET = {
     "read": "streamed reads", "watch": "watching works",
     "write": "streamed writes",
 }
-
-
-def asarray(array: ArrayLike | Tensor, dtype: DTypeLike | None = None, *,
-            device: Device | str | None = None) -> Tensor:
-    """A tensor on the current connection's server, as `Connection.tensor` has
-    it; one that is there already, in that type and where it is."""
-    if isinstance(array, Tensor):
-        if device is not None and str(device) != array.device:
-            raise errors.Unimplemented(
-                "copies between devices are not offered yet")
-        return array if dtype is None else array.astype(dtype)
-    context = EvalContext.current()
-    connection = context.connection if context else current_connection()
-    return connection.tensor(array, dtype, device=device)
 
 
 def devices() -> list[Device]:

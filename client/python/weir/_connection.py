@@ -26,7 +26,12 @@ from weir._current import open_connections
 from weir._device import Device, name_of
 from weir._evaluation import call_site, refuse_unknown_operator, submit
 from weir._failures import Failures
-from weir._mode import EvalMode, current_context, current_mode
+from weir._mode import (
+    EvalMode,
+    current_context,
+    current_device,
+    current_mode,
+)
 from weir._operator import Operator
 from weir._pipeline import Entry, Pipeline, Record
 from weir._proto import (
@@ -148,8 +153,8 @@ class Connection:
 
     def tensor(self, array: ArrayLike, dtype: DTypeLike | None = None, *,
                device: Device | str | None = None) -> Tensor:
-        """Keeps a copy of an array on the server: on `device`, else the block's
-        context's, else the server's default device."""
+        """Keeps a copy of an array on the server: on `device`, else that of the
+        block, or of its context, else the server's default device."""
         elements = np.asarray(array, dtype)
         value = _dtypes.to_value(elements)
         if elements.nbytes > self.max_message_bytes:
@@ -163,11 +168,10 @@ class Connection:
         if context is not None and context.connection is not self:
             context = None
         pipeline = self.pipeline()
-        where = name_of(device)
+        where = name_of(current_device() if device is None else device)
         record = Record(
             self.new_number(), pipeline, elements.dtype.newbyteorder("="),
-            elements.shape, where or (context.device.name if context
-                                      else self.default_device.name))
+            elements.shape, self.device_named(where))
         tensor = Tensor(record)
         site = call_site()
         entry = Entry(
@@ -348,6 +352,13 @@ class Connection:
     def default_device(self) -> Device:
         return next((each for each in self.devices if each.is_default),
                     self.devices[0])
+
+    def device_named(self, name: str) -> Device:
+        """The default one, if it has no name."""
+        if not name:
+            return self.default_device
+        return next((each for each in self.devices if each.name == name),
+                    Device(name))
 
     def device_of(self, uuid: str) -> Device:
         return next((each for each in self.devices if each.uuid == uuid),

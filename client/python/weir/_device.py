@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from types import TracebackType
+
+from weir._mode import current_mode, pop, push
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A device by its name; what `weir.devices()` gives says more."""
+    """A device by its name; what `weir.devices()` gives says more. A context
+    manager: what is made in its block by this thread or task is made there,
+    unless an operand or a context of the block says otherwise."""
 
     # "cpu" or "cuda:N".
     name: str
@@ -22,6 +27,15 @@ class Device:
 
     def __str__(self) -> str:
         return self.name
+
+    def __enter__(self) -> Device:
+        push(None, current_mode(), self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None,
+                 error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        pop()
 
 
 def name_of(device: Device | str | None) -> str:

@@ -13,7 +13,13 @@ import numpy as np
 
 from weir import _dtypes, errors
 from weir._current import current_connection
-from weir._mode import EvalMode, current_context, current_mode
+from weir._device import name_of
+from weir._mode import (
+    EvalMode,
+    current_context,
+    current_device,
+    current_mode,
+)
 from weir._operator import Argument, Operator
 from weir._pipeline import Entry, Record
 from weir._proto import (
@@ -57,16 +63,20 @@ def connection_of(tensors: Sequence[Tensor]) -> Connection:
 
 def apply_one(operator: Operator, inputs: Sequence[TensorLike | None],
               attributes: Mapping[str, object], after: Sequence[Point],
-              signal: Sequence[Point]) -> Tensor:
+              signal: Sequence[Point], *, device: str = "",
+              rng_seed: int | None = None) -> Tensor:
     """The first output of an operator."""
-    return apply(operator, inputs, attributes, after, signal, 1)[0]
+    return apply(operator, inputs, attributes, after, signal, 1,
+                 device=device, rng_seed=rng_seed)[0]
 
 
 def apply(operator: Operator, inputs: Sequence[TensorLike | None],
           attributes: Mapping[str, object], after: Sequence[Point],
-          signal: Sequence[Point], outputs: int) -> tuple[Tensor, ...]:
+          signal: Sequence[Point], outputs: int, *, device: str = "",
+          rng_seed: int | None = None) -> tuple[Tensor, ...]:
     """The first outputs of an operator, of the attributes those that are not
-    None."""
+    None; on `device`, if it has a name, else where the operands are, else where
+    the block says. What it draws comes of `rng_seed`, else of the context."""
     most = len(operator.outputs)
     if outputs < 1 or (outputs > most and
                        operator.outputs[-1].presence != "variadic"):
@@ -79,7 +89,7 @@ def apply(operator: Operator, inputs: Sequence[TensorLike | None],
     given = _as_values(operator, inputs)
     attributes = {
         name: np.asarray(value) if operator.attributes[name] == "tensor"
-        else value
+        else value.numpy().tolist() if isinstance(value, Tensor) else value
         for name, value in attributes.items() if value is not None}
     set_attributes = tuple(
         (name, operator.attributes[name], _frozen(value))
@@ -100,13 +110,14 @@ def apply(operator: Operator, inputs: Sequence[TensorLike | None],
                    if value is not None and
                    f"x{place}" not in dict(constants)},
                   {f"y{place}": dtype for place, dtype in enumerate(dtypes)},
-                  after, signal, site)
+                  after, signal, site, device=device, rng_seed=rng_seed)
 
 
 def submit(connection: Connection, graph: graph_pb2.Graph,
            inputs: Mapping[str, Tensor | np.ndarray[Any, Any]],
            outputs: Mapping[str, np.dtype[Any] | None],
            after: Sequence[Point], signal: Sequence[Point], site: str,
+           *, device: str = "", rng_seed: int | None = None,
            ) -> tuple[Tensor, ...]:
     """Asks for an evaluation in the current block's mode and context; its
     outputs by name, with what is known of their types."""
@@ -122,9 +133,10 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
         on_conflict=evaluation_pb2.CONTEXT_CONFLICT_QUEUE,
         work=connection.new_number(),
         after=[point.to_wire() for point in after],
-        signal=[point.to_wire() for point in signal])
+        signal=[point.to_wire() for point in signal], rng_seed=rng_seed)
     size = _BYTES
     tensors = [each for each in inputs.values() if isinstance(each, Tensor)]
+    request.device = device or ("" if tensors else name_of(current_device()))
     for name, value in inputs.items():
         wire = request.inputs.add(name=name).value
         if isinstance(value, Tensor):
@@ -132,11 +144,11 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
         else:
             wire.CopyFrom(_dtypes.to_value(value))
             size += value.nbytes
-    device = (context.device.name if context else
-              tensors[0].device if tensors else connection.default_device.name)
+    where = (context.device if context else tensors[0].device if tensors
+             else connection.device_named(request.device))
     records = []
     for name, dtype in outputs.items():
-        record = Record(connection.new_number(), pipeline, dtype, None, device)
+        record = Record(connection.new_number(), pipeline, dtype, None, where)
         request.outputs.add(name=name, tensor=record.number)
         record.works = (request.work,)
         records.append(record)
@@ -149,7 +161,8 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
     entry = Entry(
         command_pb2.Command(evaluate=request), size=size, outputs=records,
         inputs=[each._record for each in tensors],
-        keep=[*foreign, context, *after, *signal], call_site=site)
+        keep=[*(each._held for each in foreign), context, *after, *signal],
+        call_site=site)
     connection.failures.watch(request.work)
     pipeline.add(entry)
     if mode >= EvalMode.SYNC_CPU:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from weir._context import EvalContext
+    from weir._device import Device
 
 
 class EvalMode(enum.IntEnum):
@@ -35,10 +36,12 @@ class EvalMode(enum.IntEnum):
 
 
 class Frame(NamedTuple):
-    """One block: its context, if it has one, and its mode."""
+    """One block: its context, if it has one, its mode, and the device that it
+    names, if it does."""
 
     context: EvalContext | None
     mode: EvalMode
+    device: Device | None
 
 
 # Of this thread, or of this task of asyncio.
@@ -46,8 +49,9 @@ _STACK: contextvars.ContextVar[tuple[Frame, ...]] = contextvars.ContextVar(
     "weir blocks", default=())
 
 
-def push(context: EvalContext | None, mode: EvalMode) -> None:
-    _STACK.set((*_STACK.get(), Frame(context, mode)))
+def push(context: EvalContext | None, mode: EvalMode,
+         device: Device | None = None) -> None:
+    _STACK.set((*_STACK.get(), Frame(context, mode, device)))
 
 
 def pop() -> None:
@@ -65,4 +69,14 @@ def current_context() -> EvalContext | None:
     for frame in reversed(_STACK.get()):
         if frame.context is not None:
             return frame.context
+    return None
+
+
+def current_device() -> Device | None:
+    """That which the innermost block names that names one, or has a context."""
+    for frame in reversed(_STACK.get()):
+        if frame.device is not None:
+            return frame.device
+        if frame.context is not None:
+            return frame.context.device
     return None

@@ -26,6 +26,7 @@ from weir._proto import (
 
 if TYPE_CHECKING:
     from weir._connection import Connection
+    from weir._device import Device
 
 # What is collected at most, and what a batch may have with what is freed.
 _MOST_WAITING = 256
@@ -44,7 +45,7 @@ class Record:
 
     def __init__(self, number: int, pipeline: Pipeline,
                  dtype: np.dtype[Any] | None, shape: Shape | None,
-                 device: str) -> None:
+                 device: Device) -> None:
         self.number = number
         self.pipeline = pipeline
         self.dtype = dtype

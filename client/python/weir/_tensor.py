@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+import math
+import operator
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+# Whose functions are there by the time that a tensor is used.
+import weir
 from weir import _dtypes, errors
+from weir._arithmetic import Arithmetic
 from weir._deadline import deadline
+from weir._dlpack import export
 from weir._pipeline import Entry, Record, Shape
 from weir._proto import command_pb2, evaluation_pb2, sync_report_pb2
 
 if TYPE_CHECKING:
     from weir._connection import Connection
+    from weir._device import Device
+    from weir.array_api._indexing import Key
 
 _STATES = {"waiting": "not sent yet", "sent": "sent", "accepted": "accepted",
            "ready": "ready", "failed": "failed", "lost": "perhaps lost"}
 
 
-class Tensor:
-    """A tensor on the server, or one that is being made there. Freed when
-    nobody refers to it any more. May be used by any thread."""
+class Held:
+    """A number that stands for a tensor, which is freed with this."""
 
-    __slots__ = ("_record", "__weakref__")
+    __slots__ = ("record",)
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    def __del__(self) -> None:
+        self.record.pipeline.give_up(command_pb2.Command(
+            tensor_free=command_pb2.TensorFree(tensor=self.record.number)))
+
+
+class Tensor(Arithmetic):
+    """A tensor on the server, or one that is being made there. Freed when
+    nobody refers to it any more. May be used by any thread, and changed (by
+    `+=`, `x[key] = y`) by one while no other uses it. It has no views: what was
+    made of it before a change stays as it was."""
+
+    __slots__ = ("_held", "__weakref__")
 
     # NumPy's operators leave the work to ours.
     __array_ufunc__ = None
@@ -32,13 +57,21 @@ class Tensor:
 
     def __init__(self, record: Record) -> None:
         """Of the library itself; see `weir.asarray` and `weir.ops`."""
-        self._record = record
+        self._held = Held(record)
 
-    def __del__(self) -> None:
-        record = getattr(self, "_record", None)
-        if record is not None:
-            record.pipeline.give_up(command_pb2.Command(
-                tensor_free=command_pb2.TensorFree(tensor=record.number)))
+    @property
+    def _record(self) -> Record:
+        return self._held.record
+
+    def _again(self) -> Tensor:
+        """Another tensor of the same elements, which either may change."""
+        made = Tensor.__new__(Tensor)
+        made._held = self._held
+        return made
+
+    def _become(self, made: Tensor) -> None:
+        """Has the elements of another one from now on."""
+        self._held = made._held
 
     @property
     def connection(self) -> Connection:
@@ -69,9 +102,42 @@ class Tensor:
         return None if shape is None else len(shape)
 
     @property
-    def device(self) -> str:
+    def size(self) -> int | None:
+        """How many elements; None as long as that is not known."""
+        shape = self.shape
+        if shape is None or None in shape:
+            return None
+        return math.prod(shape)  # type: ignore[arg-type]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of all elements; None as long as that is not known."""
+        size = self.size
+        return None if size is None else size * self.itemsize
+
+    @property
+    def device(self) -> Device:
         """Where it is, or will be."""
         return self._record.device
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802
+        """Of a matrix, with its axes exchanged. ValueError for another rank."""
+        if self.ndim != 2:
+            raise ValueError(
+                f"x.T is of matrices, and this has {self.ndim} axes: use x.mT "
+                "or weir.permute_dims")
+        return self.mT
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802
+        """With its last two axes exchanged."""
+        return weir.matrix_transpose(self)
 
     @property
     def report(self) -> sync_report_pb2.SyncReport | None:
@@ -112,9 +178,49 @@ class Tensor:
         """Its one element, as Python's."""
         return self.numpy().item()
 
-    def astype(self, dtype: DTypeLike) -> Tensor:
-        """The same elements in another type, converted on the server."""
-        return _unary("Cast", self, to=_dtypes.number_of(dtype))
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Tensor:
+        """The same elements in another type, converted on the server: to
+        integers toward zero, and to the nearest that there is. Itself, if it
+        has that type and `copy` is False."""
+        return weir.astype(self, dtype, copy=copy)
+
+    def to_device(self, device: Device | str, /, *,
+                  stream: None = None) -> Tensor:
+        """Itself, if it is there already. Unimplemented otherwise: copies
+        between devices are not offered yet. `stream` is None: order is the
+        server's matter."""
+        if stream is not None:
+            raise ValueError("stream must be None: a tensor that is used waits "
+                             "for what makes it by itself")
+        if str(device) == str(self.device):
+            return self
+        raise errors.Unimplemented(
+            f"the tensor is on {self.device}, and copies between devices are "
+            "not offered yet: read it and make another, by "
+            f"weir.asarray(x.numpy(), device=\"{device}\")")
+
+    def __array_namespace__(self, *,
+                            api_version: str | None = None) -> ModuleType:
+        """`weir`, which has the functions of the Python array API standard."""
+        if api_version not in (None, *weir.array_api.VERSIONS):
+            raise ValueError(
+                f"weir has no version {api_version} of the array API, but "
+                f"{', '.join(weir.array_api.VERSIONS)}")
+        return weir
+
+    def __dlpack__(self, *, stream: int | None = None,
+                   max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None,
+                   copy: bool | None = None) -> Any:
+        """A capsule with a copy of its elements in this process's memory, once
+        they are there. BufferError for what that cannot be: `copy=False`,
+        another device than the CPU, an order with a stream (None and -1 are
+        none)."""
+        return export(self.numpy, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where what `__dlpack__` gives is: in this process's memory."""
+        return (1, 0)
 
     def _accept(self) -> None:
         """Whoever asks next may name it."""
@@ -187,123 +293,29 @@ class Tensor:
             raise TypeError("the tensor has no first extent that is known")
         return shape[0]
 
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[place] for place in range(len(self)))
+
     def __bool__(self) -> bool:
-        return bool(self.numpy())
+        return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.numpy())
+        return int(self.item())
 
     def __float__(self) -> float:
-        return float(self.numpy())
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __index__(self) -> int:
-        index: SupportsIndex = self.item()
-        return index.__index__()
+        return operator.index(self.item())
 
-    def __add__(self, other: TensorLike) -> Tensor:
-        return _binary("Add", self, other)
+    def __getitem__(self, key: Key) -> Tensor:
+        return weir.array_api.getitem(self, key)
 
-    def __radd__(self, other: ArrayLike) -> Tensor:
-        return _binary("Add", other, self)
-
-    def __sub__(self, other: TensorLike) -> Tensor:
-        return _binary("Sub", self, other)
-
-    def __rsub__(self, other: ArrayLike) -> Tensor:
-        return _binary("Sub", other, self)
-
-    def __mul__(self, other: TensorLike) -> Tensor:
-        return _binary("Mul", self, other)
-
-    def __rmul__(self, other: ArrayLike) -> Tensor:
-        return _binary("Mul", other, self)
-
-    def __truediv__(self, other: TensorLike) -> Tensor:
-        return _binary("Div", self, other, as_float=True)
-
-    def __rtruediv__(self, other: ArrayLike) -> Tensor:
-        return _binary("Div", other, self, as_float=True)
-
-    def __pow__(self, other: TensorLike) -> Tensor:
-        return _binary("Pow", self, other)
-
-    def __rpow__(self, other: ArrayLike) -> Tensor:
-        return _binary("Pow", other, self)
-
-    def __matmul__(self, other: TensorLike) -> Tensor:
-        return _binary("MatMul", self, other)
-
-    def __rmatmul__(self, other: ArrayLike) -> Tensor:
-        return _binary("MatMul", other, self)
-
-    def __lt__(self, other: TensorLike) -> Tensor:
-        return _binary("Less", self, other)
-
-    def __gt__(self, other: TensorLike) -> Tensor:
-        return _binary("Greater", self, other)
-
-    def __le__(self, other: TensorLike) -> Tensor:
-        return _binary("Or", self < other, self == other)
-
-    def __ge__(self, other: TensorLike) -> Tensor:
-        return _binary("Or", self > other, self == other)
-
-    def __eq__(self, other: TensorLike) -> Tensor:  # type: ignore[override]
-        return _binary("Equal", self, other)
-
-    def __ne__(self, other: TensorLike) -> Tensor:  # type: ignore[override]
-        return _unary("Not", self == other)
-
-    def __and__(self, other: TensorLike) -> Tensor:
-        return _binary("And", self, other)
-
-    def __or__(self, other: TensorLike) -> Tensor:
-        return _binary("Or", self, other)
-
-    def __invert__(self) -> Tensor:
-        return _unary("Not", self)
-
-    def __neg__(self) -> Tensor:
-        return _unary("Neg", self)
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __abs__(self) -> Tensor:
-        return _unary("Abs", self)
+    def __setitem__(self, key: Key, value: TensorLike) -> None:
+        self._become(weir.array_api.with_item(self, key, value))
 
 
 TensorLike = Tensor | ArrayLike
-
-
-def _binary(name: str, left: TensorLike, right: TensorLike, *,
-            as_float: bool = False) -> Tensor:
-    """Both in the type that NumPy has for the two: Python's numbers have none
-    of their own, and integers are divided as doubles."""
-    kinds = [each.dtype if isinstance(each, Tensor)
-             else each if isinstance(each, int | float)
-             else np.asarray(each).dtype for each in (left, right)]
-    dtype = np.result_type(*kinds)
-    if as_float and dtype.kind in "iub":
-        dtype = np.dtype(np.float64)
-    operands = [np.asarray(each, dtype) if not isinstance(each, Tensor)
-                else each if each.dtype == dtype else each.astype(dtype)
-                for each in (left, right)]
-    made = _apply(name, *operands)
-    if name != "MatMul":
-        made._record.foresee([each._record.shape if isinstance(each, Tensor)
-                              else each.shape for each in operands])
-    return made
-
-
-def _unary(name: str, operand: Tensor, **attributes: object) -> Tensor:
-    made = _apply(name, operand, **attributes)
-    made._record.foresee([operand._record.shape])
-    return made
-
-
-def _apply(name: str, *inputs: TensorLike, **attributes: object) -> Tensor:
-    # pylint: disable=import-outside-toplevel,cyclic-import
-    from weir._catalog import OPERATORS
-    from weir._evaluation import apply_one
-    return apply_one(OPERATORS[name], inputs, attributes, (), ())

@@ -159,7 +159,7 @@ class Messages(WithTensor):
         self.assertEqual(y.shape, (2, 3))
         self.assertEqual((y > 0).dtype, bool)
         self.assertEqual(self.x.shape, (2, 3))
-        self.assertEqual(y.device, "cpu")
+        self.assertEqual(y.device, weir.Device("cpu"))
         self.assertEqual(self.connection.calls, before)
         z.evaluate()
         self.assertEqual(z.shape, (2, 3))
