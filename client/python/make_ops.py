@@ -17,19 +17,21 @@ HEAD = '''"""The operators of weir's catalog, as functions of tensors. Made from
 catalog.json.
 
 Inputs are tensors, or what NumPy makes arrays of; attributes are keywords, and
-one that is left out has the operator's default. `after` and `signal` are points
-of timelines: the work starts when all of the first are reached, and reaches the
-others when it has completed."""
+one that is left out has the operator's default. With a batch for one of them
+all are done sample by sample, and what comes is a batch. `after` and `signal`
+are points of timelines: the work starts when all of the first are reached, and
+reaches the others when it has completed."""
 
 # pylint: disable=redefined-builtin,too-many-lines
 
 from collections.abc import Sequence
-from typing import Literal, NoReturn, overload
+from typing import Any, Literal, NoReturn, overload
 
 from numpy.typing import ArrayLike, DTypeLike
 
+from weir._batch import Batch
 from weir._catalog import OPERATORS
-from weir._evaluation import apply, apply_one
+from weir._evaluation import apply
 from weir._tensor import Tensor, TensorLike
 from weir._timeline import Point
 
@@ -88,6 +90,22 @@ def signature(name: str, rows: list[str], result: str, body: str) -> str:
     return f"def {name}(\n{lines}) -> {result}:{body}"
 
 
+def overloaded(name: str, rows: list[str], result: str) -> str:
+    # One output is several, and what the types of operands admit may be a
+    # batch, too.
+    overlaps = "outputs: Literal[1] = 1" in rows or (
+        "Batch" not in result and not rows[0].endswith("= None"))
+    note = "  # type: ignore[overload-overlap]" if overlaps else ""
+    return "@overload\n" + signature(name, rows, result, " ...\n\n\n").replace(
+        "(\n", f"({note}\n", 1)
+
+
+def of_batches(rows: list[str]) -> list[str]:
+    """Parameters that may be batches, too."""
+    return [re.sub(r"^(\*?\w+: .*?)( \| None = None)?$", r"\1 | Batch\2", row)
+            for row in rows]
+
+
 def docstring(operator: dict[str, Any]) -> str:
     text = operator["summary"]
     more = operator["description"].removeprefix(text).strip()
@@ -108,9 +126,8 @@ def docstring(operator: dict[str, Any]) -> str:
 def function(operator: dict[str, Any]) -> str:
     name = python_name(operator["name"])
     positional, named = parameters(operator)
-    variadic = any(row.startswith("*") for row in positional)
-    ending = ([*named, "after: Sequence[Point] = ()",
-               "signal: Sequence[Point] = ()"])
+    star = [] if any(row.startswith("*") for row in positional) else ["*"]
+    ending = ["after: Sequence[Point] = ()", "signal: Sequence[Point] = ()"]
     inputs = ", ".join(
         ("*" if each["presence"] == "variadic" else "") +
         python_name(each["name"]) for each in operator["inputs"])
@@ -118,34 +135,38 @@ def function(operator: dict[str, Any]) -> str:
                        for each in attributes_of(operator))
     arguments = (f"OPERATORS[{operator['name']!r}],\n"
                  f"        [{inputs}],\n        {{{values}}}, after, signal")
-    star = [] if variadic else ["*"]
-    doc = docstring(operator)
-    one = f"{doc}    return apply_one({arguments})\n"
-    many = f"{doc}    return apply({arguments},\n        outputs)\n"
     last = operator["outputs"][-1]["presence"]
-    if last == "required":
-        if len(operator["outputs"]) != 1:
-            raise SystemExit(f"{operator['name']}: several required outputs")
-        return signature(name, [*positional, *star, *ending], "Tensor", one)
-    if last == "variadic":
-        return signature(name, [*positional, *star, "outputs: int", *ending],
-                         "tuple[Tensor, ...]", many)
+    if last == "required" and len(operator["outputs"]) != 1:
+        raise SystemExit(f"{operator['name']}: several required outputs")
 
-    def rows(count: str) -> list[str]:
-        return [*positional, *star, count, *ending]
+    def rows(counts: list[str], batches: bool) -> list[str]:
+        if batches:
+            return [*of_batches(positional), *star, *of_batches(named),
+                    *counts, *ending]
+        return [*positional, *star, *named, *counts, *ending]
 
-    # One is the tensor, several are a tuple.
-    return "".join([
-        "@overload\n",
-        signature(name, rows("outputs: Literal[1] = 1"), "Tensor",
-                  " ...\n\n\n").replace(
-                      "(\n", "(  # type: ignore[overload-overlap]\n", 1),
-        "@overload\n",
-        signature(name, rows("outputs: int"), "tuple[Tensor, ...]",
-                  " ...\n\n\n"),
-        signature(name, rows("outputs: int = 1"), "Tensor | tuple[Tensor, ...]",
-                  f"{doc}    made = apply({arguments}, outputs)\n"
-                  "    return made[0] if outputs == 1 else made\n")])
+    # One output is the tensor, several are a tuple.
+    kinds = {"required": [([], "{}")],
+             "variadic": [(["outputs: int"], "tuple[{}, ...]")]}.get(
+        last, [(["outputs: Literal[1] = 1"], "{}"),
+               (["outputs: int"], "tuple[{}, ...]")])
+    made = "".join(
+        overloaded(name, rows(counts, batches), result.format(
+            "Batch" if batches else "Tensor"))
+        for batches in ((False, True) if positional else (False,))
+        for counts, result in kinds)
+    doc = docstring(operator)
+    body = {"required": f"{doc}    made: {'Any' if positional else 'Tensor'} = "
+                        f"apply({arguments}, 1)[0]\n    return made\n",
+            "variadic": f"{doc}    return apply({arguments},\n"
+                        "        outputs)\n"}.get(
+        last, f"{doc}    made: Any = apply({arguments},\n        outputs)\n"
+              "    return made[0] if outputs == 1 else made\n")
+    if made.count("@overload") == 1:
+        return signature(name, rows([], False), "Tensor", body)
+    counts = {"required": [], "variadic": ["outputs: int"]}.get(
+        last, ["outputs: int = 1"])
+    return made + signature(name, rows(counts, bool(positional)), "Any", body)
 
 
 def known(operator: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ __path__ = extend_path(__path__, __name__)
 # pylint: disable=wrong-import-position,wildcard-import,redefined-builtin
 # pylint: disable=unused-wildcard-import
 from weir import array_api, errors, ops  # noqa: E402
+from weir._batch import Batch, as_batch  # noqa: E402
 from weir._connection import (  # noqa: E402
     Amounts,
     Connection,
@@ -36,15 +37,15 @@ from weir.array_api import *  # noqa: E402, F403
 from weir.array_api import __array_namespace_info__  # noqa: E402, F401
 
 __all__ = [
-    "Amounts", "Connection", "Device", "EvalContext", "EvalMode",
-    "Model", "Point", "Space", "Tensor", "Timeline", "array_api",
+    "Amounts", "Batch", "Connection", "Device", "EvalContext", "EvalMode",
+    "Model", "Point", "Space", "Tensor", "Timeline", "array_api", "as_batch",
     "connect", "current_connection", "deadline", "devices", "errors", "ops",
 ]
 __all__ += array_api.__all__
 
 _NOT_YET = {
-    "Batch": "ragged batches", "RNG": "states of random numbers",
     "Session": "sessions", "Stream": "named streams",
+    "RNG": "states of random numbers",
     "profile": "profiles of blocks", "random": "states of random numbers",
     "read": "streamed reads", "watch": "watching works",
     "write": "streamed writes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,159 +22,175 @@ class Arithmetic:
     __slots__ = ()
 
     def __add__(self, other: TensorLike) -> Tensor:
-        return weir.add(_tensor(self), other)
+        return _left(self, weir.add, other)
 
     def __radd__(self, other: TensorLike) -> Tensor:
-        return weir.add(other, _tensor(self))
+        return _right(self, weir.add, other)
 
     def __sub__(self, other: TensorLike) -> Tensor:
-        return weir.subtract(_tensor(self), other)
+        return _left(self, weir.subtract, other)
 
     def __rsub__(self, other: TensorLike) -> Tensor:
-        return weir.subtract(other, _tensor(self))
+        return _right(self, weir.subtract, other)
 
     def __mul__(self, other: TensorLike) -> Tensor:
-        return weir.multiply(_tensor(self), other)
+        return _left(self, weir.multiply, other)
 
     def __rmul__(self, other: TensorLike) -> Tensor:
-        return weir.multiply(other, _tensor(self))
+        return _right(self, weir.multiply, other)
 
     def __truediv__(self, other: TensorLike) -> Tensor:
-        return weir.divide(_tensor(self), other)
+        return _left(self, weir.divide, other)
 
     def __rtruediv__(self, other: TensorLike) -> Tensor:
-        return weir.divide(other, _tensor(self))
+        return _right(self, weir.divide, other)
 
     def __floordiv__(self, other: TensorLike) -> Tensor:
-        return weir.floor_divide(_tensor(self), other)
+        return _left(self, weir.floor_divide, other)
 
     def __rfloordiv__(self, other: TensorLike) -> Tensor:
-        return weir.floor_divide(other, _tensor(self))
+        return _right(self, weir.floor_divide, other)
 
     def __mod__(self, other: TensorLike) -> Tensor:
-        return weir.remainder(_tensor(self), other)
+        return _left(self, weir.remainder, other)
 
     def __rmod__(self, other: TensorLike) -> Tensor:
-        return weir.remainder(other, _tensor(self))
+        return _right(self, weir.remainder, other)
 
     def __pow__(self, other: TensorLike) -> Tensor:
-        return weir.pow(_tensor(self), other)
+        return _left(self, weir.pow, other)
 
     def __rpow__(self, other: TensorLike) -> Tensor:
-        return weir.pow(other, _tensor(self))
+        return _right(self, weir.pow, other)
 
     def __matmul__(self, other: TensorLike) -> Tensor:
-        return weir.matmul(_tensor(self), other)
+        return _left(self, weir.matmul, other)
 
     def __rmatmul__(self, other: TensorLike) -> Tensor:
-        return weir.matmul(other, _tensor(self))
+        return _right(self, weir.matmul, other)
 
     def __and__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_and(_tensor(self), other)
+        return _left(self, weir.bitwise_and, other)
 
     def __rand__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_and(other, _tensor(self))
+        return _right(self, weir.bitwise_and, other)
 
     def __or__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_or(_tensor(self), other)
+        return _left(self, weir.bitwise_or, other)
 
     def __ror__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_or(other, _tensor(self))
+        return _right(self, weir.bitwise_or, other)
 
     def __xor__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_xor(_tensor(self), other)
+        return _left(self, weir.bitwise_xor, other)
 
     def __rxor__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_xor(other, _tensor(self))
+        return _right(self, weir.bitwise_xor, other)
 
     def __lshift__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_left_shift(_tensor(self), other)
+        return _left(self, weir.bitwise_left_shift, other)
 
     def __rlshift__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_left_shift(other, _tensor(self))
+        return _right(self, weir.bitwise_left_shift, other)
 
     def __rshift__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_right_shift(_tensor(self), other)
+        return _left(self, weir.bitwise_right_shift, other)
 
     def __rrshift__(self, other: TensorLike) -> Tensor:
-        return weir.bitwise_right_shift(other, _tensor(self))
+        return _right(self, weir.bitwise_right_shift, other)
 
     def __lt__(self, other: TensorLike) -> Tensor:
-        return weir.less(_tensor(self), other)
+        return _left(self, weir.less, other)
 
     def __gt__(self, other: TensorLike) -> Tensor:
-        return weir.greater(_tensor(self), other)
+        return _left(self, weir.greater, other)
 
     def __le__(self, other: TensorLike) -> Tensor:
-        return weir.less_equal(_tensor(self), other)
+        return _left(self, weir.less_equal, other)
 
     def __ge__(self, other: TensorLike) -> Tensor:
-        return weir.greater_equal(_tensor(self), other)
+        return _left(self, weir.greater_equal, other)
 
     def __eq__(self, other: TensorLike) -> Tensor:  # type: ignore[override]
-        return weir.equal(_tensor(self), other)
+        return _left(self, weir.equal, other)
 
     def __ne__(self, other: TensorLike) -> Tensor:  # type: ignore[override]
-        return weir.not_equal(_tensor(self), other)
+        return _left(self, weir.not_equal, other)
 
     def __invert__(self) -> Tensor:
-        return weir.bitwise_invert(_tensor(self))
+        return weir.bitwise_invert(cast("Tensor", self))
 
     def __neg__(self) -> Tensor:
-        return weir.negative(_tensor(self))
+        return weir.negative(cast("Tensor", self))
 
     def __pos__(self) -> Tensor:
-        return weir.positive(_tensor(self))
+        return weir.positive(cast("Tensor", self))
 
     def __abs__(self) -> Tensor:
-        return weir.abs(_tensor(self))
+        return weir.abs(cast("Tensor", self))
 
     def __iadd__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.add, other)
+        return _change(self, weir.add, other)
 
     def __isub__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.subtract, other)
+        return _change(self, weir.subtract, other)
 
     def __imul__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.multiply, other)
+        return _change(self, weir.multiply, other)
 
     def __itruediv__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.divide, other)
+        return _change(self, weir.divide, other)
 
     def __ifloordiv__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.floor_divide, other)
+        return _change(self, weir.floor_divide, other)
 
     def __imod__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.remainder, other)
+        return _change(self, weir.remainder, other)
 
     def __ipow__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.pow, other)
+        return _change(self, weir.pow, other)
 
     def __imatmul__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.matmul, other)
+        return _change(self, weir.matmul, other)
 
     def __iand__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.bitwise_and, other)
+        return _change(self, weir.bitwise_and, other)
 
     def __ior__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.bitwise_or, other)
+        return _change(self, weir.bitwise_or, other)
 
     def __ixor__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.bitwise_xor, other)
+        return _change(self, weir.bitwise_xor, other)
 
     def __ilshift__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.bitwise_left_shift, other)
+        return _change(self, weir.bitwise_left_shift, other)
 
     def __irshift__(self, other: TensorLike) -> Tensor:
-        return _change(_tensor(self), weir.bitwise_right_shift, other)
+        return _change(self, weir.bitwise_right_shift, other)
 
 
-def _tensor(self: Arithmetic) -> Tensor:
-    return cast("Tensor", self)
+def _leaves_it(other: object) -> bool:
+    """Whether an operand asks to be left the work, as those do that NumPy
+    leaves it."""
+    return (getattr(other, "__array_ufunc__", other) is None
+            and not isinstance(other, Arithmetic))
 
 
-def _change(x: Tensor, function: Callable[..., Tensor],
-            other: TensorLike) -> Tensor:
+def _left(x: Arithmetic, function: Callable[[Any, Any], Tensor],
+          other: object) -> Tensor:
+    return NotImplemented if _leaves_it(other) else function(x, other)
+
+
+def _right(x: Arithmetic, function: Callable[[Any, Any], Tensor],
+           other: object) -> Tensor:
+    return NotImplemented if _leaves_it(other) else function(other, x)
+
+
+def _change(changed: Arithmetic, function: Callable[[Any, Any], Tensor],
+            other: object) -> Tensor:
+    if _leaves_it(other):
+        return NotImplemented  # type: ignore[no-any-return]
+    x = cast("Tensor", changed)
     made = function(x, other)
     if not np.can_cast(made.dtype, x.dtype, "same_kind"):
         raise TypeError(f"the result is of {made.dtype}, which a tensor of "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weir import _dtypes, errors
+from weir._batch import Batch, for_each
 from weir._current import current_connection
 from weir._device import name_of
 from weir._mode import (
@@ -66,16 +67,35 @@ def apply_one(operator: Operator, inputs: Sequence[TensorLike | None],
               signal: Sequence[Point], *, device: str = "",
               rng_seed: int | None = None) -> Tensor:
     """The first output of an operator."""
-    return apply(operator, inputs, attributes, after, signal, 1,
-                 device=device, rng_seed=rng_seed)[0]
+    return _apply(operator, inputs, attributes, after, signal, 1,
+                  device=device, rng_seed=rng_seed)[0]
 
 
-def apply(operator: Operator, inputs: Sequence[TensorLike | None],
+def apply(operator: Operator, inputs: Sequence[Any],
           attributes: Mapping[str, object], after: Sequence[Point],
-          signal: Sequence[Point], outputs: int, *, device: str = "",
-          rng_seed: int | None = None) -> tuple[Tensor, ...]:
+          signal: Sequence[Point], outputs: int) -> tuple[Any, ...]:
     """The first outputs of an operator, of the attributes those that are not
-    None; on `device`, if it has a name, else where the operands are, else where
+    None: tensors, or batches if an input or an attribute is one."""
+    batches = [each for each in (*inputs, *attributes.values())
+               if isinstance(each, Batch)]
+    if not batches:
+        return _apply(operator, inputs, attributes, after, signal, outputs)
+    if signal:
+        raise ValueError("a point can be signaled by one work, and a batch is "
+                         "one for each sample: signal it by a later one")
+    made = [_apply(operator, operands, options, after, (), outputs)
+            for operands, options in for_each(len(batches[0]), inputs,
+                                              attributes)]
+    if not made:
+        return (Batch(()),) * outputs
+    return tuple(map(Batch, zip(*made, strict=True)))
+
+
+def _apply(operator: Operator, inputs: Sequence[TensorLike | None],
+           attributes: Mapping[str, object], after: Sequence[Point],
+           signal: Sequence[Point], outputs: int, *, device: str = "",
+           rng_seed: int | None = None) -> tuple[Tensor, ...]:
+    """On `device`, if it has a name, else where the operands are, else where
     the block says. What it draws comes of `rng_seed`, else of the context."""
     most = len(operator.outputs)
     if outputs < 1 or (outputs > most and
