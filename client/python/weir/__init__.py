@@ -17,7 +17,7 @@ __path__ = extend_path(__path__, __name__)
 
 # pylint: disable=wrong-import-position,wildcard-import,redefined-builtin
 # pylint: disable=unused-wildcard-import
-from weir import array_api, errors, ops  # noqa: E402
+from weir import array_api, errors, ops, random  # noqa: E402
 from weir._batch import Batch, as_batch  # noqa: E402
 from weir._connection import (  # noqa: E402
     Amounts,
@@ -40,13 +40,13 @@ __all__ = [
     "Amounts", "Batch", "Connection", "Device", "EvalContext", "EvalMode",
     "Model", "Point", "Space", "Tensor", "Timeline", "array_api", "as_batch",
     "connect", "current_connection", "deadline", "devices", "errors", "ops",
+    "random",
 ]
 __all__ += array_api.__all__
 
 _NOT_YET = {
     "Session": "sessions", "Stream": "named streams",
-    "RNG": "states of random numbers",
-    "profile": "profiles of blocks", "random": "states of random numbers",
+    "profile": "profiles of blocks",
     "read": "streamed reads", "watch": "watching works",
     "write": "streamed writes",
 }
