@@ -25,6 +25,13 @@ class EvalMode(enum.IntEnum):
     # Returns when the completion of the work was seen.
     SYNC_FULL = 4
 
+    # As DALI writes them.
+    deferred = DEFERRED
+    eager = EAGER
+    default = EAGER
+    sync_cpu = SYNC_CPU
+    sync_full = SYNC_FULL
+
     def __enter__(self) -> EvalMode:
         push(None, self)
         return self

@@ -54,11 +54,13 @@ class Wheel(unittest.TestCase):
     def test_its_types_are_strict(self):
         if importlib.util.find_spec("mypy") is None:
             self.skipTest("mypy is not installed")
-        done = subprocess.run(
-            [sys.executable, "-m", "mypy", "--strict", "--config-file",
-             SOURCE / "pyproject.toml", "-p", "weir"], cwd=LIBRARY,
-            capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for judged in (["-p", "weir"],
+                       sorted((SOURCE / "examples").glob("*.py"))):
+            done = subprocess.run(
+                [sys.executable, "-m", "mypy", "--strict", "--config-file",
+                 SOURCE / "pyproject.toml", *judged], cwd=LIBRARY,
+                capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 class Catalog(unittest.TestCase):
