@@ -18,6 +18,7 @@ __path__ = extend_path(__path__, __name__)
 # pylint: disable=wrong-import-position,wildcard-import,redefined-builtin
 # pylint: disable=unused-wildcard-import
 from weir import array_api, errors, ops, random  # noqa: E402
+from weir._awaiting import aconnect  # noqa: E402
 from weir._batch import Batch, as_batch  # noqa: E402
 from weir._connection import (  # noqa: E402
     Amounts,
@@ -38,9 +39,9 @@ from weir.array_api import __array_namespace_info__  # noqa: E402, F401
 
 __all__ = [
     "Amounts", "Batch", "Connection", "Device", "EvalContext", "EvalMode",
-    "Model", "Point", "Space", "Tensor", "Timeline", "array_api", "as_batch",
-    "connect", "current_connection", "deadline", "devices", "errors", "ops",
-    "random",
+    "Model", "Point", "Space", "Tensor", "Timeline", "aconnect", "array_api",
+    "as_batch", "connect", "current_connection", "deadline", "devices",
+    "errors", "ops", "random",
 ]
 __all__ += array_api.__all__
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -123,6 +123,19 @@ class Batch:
     def numpy(self, timeout: float | None = None) -> list[NDArray[Any]]:
         """A copy of each sample's elements, once they are there."""
         return [sample.numpy(timeout) for sample in self._samples]
+
+    def __await__(self) -> Generator[Any, None, Batch]:
+        return self.aevaluate().__await__()
+
+    async def aevaluate(self, timeout: float | None = None) -> Batch:
+        """As `evaluate`, in a task of asyncio; `await batch` is that."""
+        for sample in self._samples:
+            await sample.aevaluate(timeout)
+        return self
+
+    async def anumpy(self, timeout: float | None = None) -> list[NDArray[Any]]:
+        """As `numpy`, in a task of asyncio."""
+        return [await sample.anumpy(timeout) for sample in self._samples]
 
     def as_tensor(self) -> Tensor:
         """The samples behind one another along a new first axis. ValueError if

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 
 from weir import errors
+from weir._deadline import current_end, seconds_until
 
 Path = str | os.PathLike[str]
 
@@ -38,6 +39,8 @@ class Call(Protocol):
     def result(self) -> Any: ...
 
     def done(self) -> bool: ...
+
+    def cancel(self) -> Any: ...
 
     def add_done_callback(self, callback: Any) -> None: ...
 
@@ -94,10 +97,11 @@ class Channel:
                 f"the connection to {self.target} is closed")
 
     def start(self, method: str, request: _Message, reply: type[Reply],
-              timeout: float) -> Call:
-        """Begins a call of weir.v1, e.g. "Spaces/Get"."""
+              timeout: float | None = None) -> Call:
+        """Begins a call of weir.v1, e.g. "Spaces/Get"; it may take until the
+        block's deadline if nothing else is said."""
         call: Call = self._begin(method, request, reply).future(
-            request, timeout=timeout, metadata=self._metadata)
+            request, timeout=self._seconds(timeout), metadata=self._metadata)
         return call
 
     def call(self, method: str, request: _Message, reply: type[Reply],
@@ -105,11 +109,14 @@ class Channel:
         """The reply; WeirError if there is none."""
         begin = self._begin(method, request, reply)
         try:
-            answer: Reply = begin(request, timeout=timeout or self.timeout,
+            answer: Reply = begin(request, timeout=self._seconds(timeout),
                                   metadata=self._metadata)
         except grpc.RpcError as error:
             raise errors.from_rpc_error(error) from None
         return answer
+
+    def _seconds(self, timeout: float | None) -> float:
+        return timeout or seconds_until(current_end(), self.timeout)
 
     def _begin(self, method: str, request: _Message,
                reply: type[Reply]) -> grpc.UnaryUnaryMultiCallable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import collections
 import contextlib
@@ -20,9 +21,10 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from weir import _dtypes, errors
+from weir import _awaiting, _dtypes, errors
 from weir._channel import Channel, Path
 from weir._current import open_connections
+from weir._deadline import deadline
 from weir._device import Device, name_of
 from weir._evaluation import call_site, refuse_unknown_operator, submit
 from weir._failures import Failures
@@ -89,6 +91,26 @@ class Model:
 
     name: str
     version: int = 0
+
+
+_Given = Tensor | np.ndarray[Any, Any]
+
+
+def _graph_of(program: Model | bytes) -> graph_pb2.Graph:
+    if isinstance(program, Model):
+        return graph_pb2.Graph(model=graph_pb2.ModelReference(
+            name=program.name, version=program.version))
+    return graph_pb2.Graph(onnx_model=program)
+
+
+def _given(inputs: Mapping[str, Tensor | ArrayLike]) -> dict[str, _Given]:
+    return {name: each if isinstance(each, Tensor) else np.asarray(each)
+            for name, each in inputs.items()}
+
+
+def _arrays_of(response: evaluation_pb2.EvaluateResponse) -> dict[str, Any]:
+    return {output.name: _dtypes.to_array(output.value)
+            for output in response.outputs}
 
 
 class _Slot:
@@ -191,25 +213,61 @@ class Connection:
     def evaluate(self, program: Model | bytes,
                  inputs: Mapping[str, Tensor | ArrayLike], *,
                  outputs: Sequence[str] = (), after: Sequence[Point] = (),
-                 signal: Sequence[Point] = (),
+                 signal: Sequence[Point] = (), timeout: float | None = None,
                  ) -> dict[str, Any]:
         """Runs a served model, or one of ONNX's in its bytes. Its `outputs` are
         kept as tensors on the server; without names all of them are returned
         as arrays, which waits for them."""
-        graph = graph_pb2.Graph()
-        if isinstance(program, Model):
-            graph.model.name = program.name
-            if program.version:
-                graph.model.version = program.version
-        else:
-            graph.onnx_model = program
-        given = {name: each if isinstance(each, Tensor) else np.asarray(each)
-                 for name, each in inputs.items()}
+        if timeout is not None:
+            with deadline(timeout):
+                return self.evaluate(program, inputs, outputs=outputs,
+                                     after=after, signal=signal)
+        graph, given = _graph_of(program), _given(inputs)
         if outputs:
-            made = submit(self, graph, given, dict.fromkeys(outputs), after,
-                          signal, call_site())
-            return dict(zip(outputs, made, strict=True))
+            return self._keep(graph, given, outputs, after, signal)
         self.flush()
+        for each in given.values():
+            if isinstance(each, Tensor):
+                each._accept()
+        return _arrays_of(self.channel.call(
+            "Evaluator/Evaluate",
+            self._request(graph, given, after, signal),
+            evaluation_pb2.EvaluateResponse))
+
+    async def aevaluate(self, program: Model | bytes,
+                        inputs: Mapping[str, Tensor | ArrayLike], *,
+                        outputs: Sequence[str] = (),
+                        after: Sequence[Point] = (),
+                        signal: Sequence[Point] = (),
+                        timeout: float | None = None) -> dict[str, Any]:
+        """As `evaluate`, in a task of asyncio."""
+        if timeout is not None:
+            with deadline(timeout):
+                return await self.aevaluate(program, inputs, outputs=outputs,
+                                            after=after, signal=signal)
+        graph, given = _graph_of(program), _given(inputs)
+        if outputs:
+            return self._keep(graph, given, outputs, after, signal)
+        await self.aflush()
+        for each in given.values():
+            if isinstance(each, Tensor):
+                await each._record.pipeline.settle_in_task()
+                each._raise_known()
+        return _arrays_of(await _awaiting.result_of(self.channel.start(
+            "Evaluator/Evaluate", self._request(graph, given, after, signal),
+            evaluation_pb2.EvaluateResponse)))
+
+    def _keep(self, graph: graph_pb2.Graph, given: Mapping[str, _Given],
+              outputs: Sequence[str], after: Sequence[Point],
+              signal: Sequence[Point]) -> dict[str, Any]:
+        made = submit(self, graph, given, dict.fromkeys(outputs), after,
+                      signal, call_site())
+        return dict(zip(outputs, made, strict=True))
+
+    def _request(self, graph: graph_pb2.Graph, given: Mapping[str, _Given],
+                 after: Sequence[Point], signal: Sequence[Point],
+                 ) -> evaluation_pb2.EvaluateRequest:
+        """All outputs inline."""
         context = current_context()
         request = evaluation_pb2.EvaluateRequest(
             graph=graph, mode=int(current_mode()),  # type: ignore[arg-type]
@@ -218,16 +276,10 @@ class Connection:
             after=[point.to_wire() for point in after],
             signal=[point.to_wire() for point in signal])
         for name, each in given.items():
-            if isinstance(each, Tensor):
-                each._accept()
-                value = tensor_pb2.TensorValue(tensor=each._record.number)
-            else:
-                value = _dtypes.to_value(each)
-            request.inputs.add(name=name, value=value)
-        response = self.channel.call("Evaluator/Evaluate", request,
-                                     evaluation_pb2.EvaluateResponse)
-        return {output.name: _dtypes.to_array(output.value)
-                for output in response.outputs}
+            request.inputs.add(name=name, value=tensor_pb2.TensorValue(
+                tensor=each._record.number) if isinstance(each, Tensor)
+                else _dtypes.to_value(each))
+        return request
 
     @property
     def calls(self) -> int:
@@ -237,6 +289,10 @@ class Connection:
     def flush(self) -> None:
         """Sends what this thread asked for; returns when the server took it."""
         self.pipeline().settle()
+
+    async def aflush(self) -> None:
+        """As `flush`, in a task of asyncio."""
+        await self.pipeline().settle_in_task()
 
     def space(self) -> Space:
         """What the space holds now, and may hold."""
@@ -283,6 +339,10 @@ class Connection:
                 f"{len(untold)} operations failed and nobody read their "
                 f"results; the first: {untold[0]}", RuntimeWarning,
                 stacklevel=2)
+
+    async def aclose(self) -> None:
+        """As `close`, in a task of asyncio."""
+        await asyncio.to_thread(self.close)
 
     def _look_for_failures(self) -> None:
         """Asks what became of the newest works."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from weir import errors
-from weir._current import current_connection
+from weir._current import current_connection, current_task
 from weir._device import Device, name_of
 from weir._mode import EvalMode, current_context, pop, push
 from weir._pipeline import Entry
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 class EvalContext:
     """A context in the connection's space, and the block in which it is used.
-    May be entered again, also within itself, but by one thread at a time."""
+    May be entered again, also within itself, but by one thread, or task of
+    asyncio, at a time."""
 
     def __init__(self, mode: EvalMode = EvalMode.EAGER, *,
                  device: Device | str | None = None,
@@ -29,7 +30,7 @@ class EvalContext:
         self.connection.check_offered(mode)
         self.mode = mode
         self.number = self.connection.new_number()
-        self._owner = 0  # a thread's
+        self._owner: object = None  # a thread's number, or a task
         self._entered = 0
         self._lock = threading.Lock()
         self._pipeline = self.connection.pipeline()
@@ -50,15 +51,16 @@ class EvalContext:
         return current_context()
 
     def __enter__(self) -> EvalContext:
-        me = threading.get_ident()
+        me = current_task() or threading.get_ident()
         with self._lock:
             if self._closed:
                 raise errors.NotFound(f"context {self.number} is closed",
                                       reason="CONTEXT_NOT_FOUND")
             if self._entered and self._owner != me:
                 raise errors.Aborted(
-                    f"context {self.number} is in use by another thread: give "
-                    "each thread a context of its own", reason="CONTEXT_BUSY")
+                    f"context {self.number} is in use by another thread or "
+                    "task: give each a context of its own",
+                    reason="CONTEXT_BUSY")
             self._owner = me
             self._entered += 1
         push(self, self.mode)
@@ -70,6 +72,8 @@ class EvalContext:
         pop()
         with self._lock:
             self._entered -= 1
+            if not self._entered:
+                self._owner = None
 
     def close(self) -> None:
         """Gives it up. Its works go on."""

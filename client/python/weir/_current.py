@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from weir import errors
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
 
 # In the order in which they were opened.
 open_connections: list[Connection] = []
+
+
+def current_task() -> asyncio.Task[object] | None:
+    """That of asyncio which runs; None where none does."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None
 
 
 def current_connection() -> Connection:

@@ -3,6 +3,7 @@ server in batches, in its order, one batch under way at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import threading
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 _MOST_WAITING = 256
 _MOST_BYTES = 1 << 20
 _MOST_COMMANDS = 1024 - 1  # and a Wait
+# What a task of asyncio may leave waiting before it holds up its loop.
+_MOST_IN_TASK = 4096
+_MOST_BYTES_IN_TASK = 64 << 20
 
 Shape = tuple[int | None, ...]
 
@@ -189,15 +193,17 @@ class Pipeline:
         with self._lock:
             full = self._waiting and (self._bytes + entry.size > _MOST_BYTES
                                       or self._end != end)
-            if full:
+            if full and self._end != end:
                 self.send()
+            elif full:
+                self._send_some()
             self._end = end
             self._entries.append(entry)
             self._waiting += 1
             self._bytes += entry.size
             first = self._waiting == 1
             if self._waiting >= _MOST_WAITING or self._bytes >= _MOST_BYTES:
-                self.send()
+                self._send_some()
                 return
         if first:
             self.connection.wake()
@@ -221,11 +227,46 @@ class Pipeline:
                 self._finish_sent()
                 self._start_batch()
 
+    def _send_some(self) -> None:
+        """Sends what waits; a task of asyncio leaves it to others as long as
+        that is not too much."""
+        if self._waiting < _MOST_IN_TASK and self._bytes < _MOST_BYTES_IN_TASK:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                pass
+            else:
+                self.send_if_idle(lambda _: self.connection.wake())
+                return
+        self.send()
+
     def settle(self) -> None:
         """Returns when the server has answered all that was asked for."""
         with self._lock:
             self.send()
             self._finish_sent()
+
+    async def settle_in_task(self) -> None:
+        """As `settle`, without holding up other tasks of the thread."""
+        # pylint: disable-next=import-outside-toplevel,cyclic-import
+        from weir._awaiting import until_done
+        while True:
+            # Another thread may be waiting with it.
+            while not self._lock.acquire(blocking=False):
+                await asyncio.sleep(0.001)
+            try:
+                if self._sent is not None and self._sent[0].done():
+                    self._finish_sent()
+                if self._sent is None:
+                    if not self._entries:
+                        return
+                    self.connection.channel.check_usable()
+                    self._start_batch()
+                under_way = self._sent
+            finally:
+                self._lock.release()
+            if under_way is not None:
+                await until_done(under_way[0])
 
     def accept(self, record: Record) -> None:
         """Returns when the server has answered about a record of this
@@ -252,6 +293,8 @@ class Pipeline:
             self._finish_sent()
             if self._entries:
                 self._start_batch()
+                if self._waiting and self._sent is not None:
+                    self._sent[0].add_done_callback(when_done)
         finally:
             self._lock.release()
 
@@ -259,13 +302,19 @@ class Pipeline:
         entries: list[Entry] = []
         works: list[int] = []
         window = self.connection.works_of_a_pipeline()
+        size = 0
         while self._entries and len(entries) < _MOST_COMMANDS:
             if len(works) >= window:
                 break
-            item = self._entries.popleft()
+            item = self._entries[0]
             if isinstance(item, command_pb2.Command):
+                self._entries.popleft()
                 entries.append(Entry(item))
                 continue
+            size += item.size
+            if entries and size > _MOST_BYTES:
+                break
+            self._entries.popleft()
             entries.append(item)
             self._waiting -= 1
             self._bytes -= item.size

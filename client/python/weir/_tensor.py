@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 # Whose functions are there by the time that a tensor is used.
 import weir
-from weir import _dtypes, errors
+from weir import _awaiting, _dtypes, errors
 from weir._arithmetic import Arithmetic
 from weir._deadline import deadline
 from weir._dlpack import export
@@ -177,6 +178,54 @@ class Tensor(Arithmetic):
     def item(self) -> Any:
         """Its one element, as Python's."""
         return self.numpy().item()
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        return self.aevaluate().__await__()
+
+    async def aevaluate(self, timeout: float | None = None) -> Tensor:
+        """As `evaluate`, in a task of asyncio; `await x` is that."""
+        await self._read_in_task(timeout)
+        return self
+
+    async def anumpy(self, timeout: float | None = None) -> NDArray[Any]:
+        """As `numpy`, in a task of asyncio."""
+        read = await self._read_in_task(timeout, command_pb2.Command(
+            tensor_get=command_pb2.TensorGet(tensor=self._record.number)))
+        assert read is not None
+        value = read.tensor_get.outputs[0].value
+        self._record.learn(value.spec)
+        return _dtypes.to_array(value)
+
+    async def aitem(self) -> Any:
+        """As `item`, in a task of asyncio."""
+        return (await self.anumpy()).item()
+
+    async def _read_in_task(
+            self, timeout: float | None,
+            read: command_pb2.Command | None = None,
+    ) -> command_pb2.CommandResult | None:
+        """The result of `read` once the tensor is there."""
+        if timeout is not None:
+            with deadline(timeout):
+                return await self._read_in_task(None, read)
+        held = self._held  # what it stands for may change meanwhile
+        record = held.record
+        await record.pipeline.settle_in_task()
+        entries = [Entry(each, inputs=[record]) for each in (
+            command_pb2.Command(wait=command_pb2.Wait(
+                tensors=[record.number])), read) if each is not None]
+        failure = record.failure
+        if failure is None:
+            try:
+                await _awaiting.run(self.connection, entries)
+                failure = entries[0].failure or entries[-1].failure
+            except errors.WeirError as error:
+                failure = error
+        if failure is not None:
+            # Asks for the report.
+            await asyncio.to_thread(self.raise_failure, failure)
+        record.state = "ready"
+        return entries[-1].result
 
     def astype(self, dtype: DTypeLike, copy: bool = True) -> Tensor:
         """The same elements in another type, converted on the server: to

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from weir import _awaiting
 from weir._current import current_connection
 from weir._pipeline import Entry
 from weir._proto import command_pb2, tensor_pb2
@@ -64,6 +65,17 @@ class Timeline:
         if timeout is not None:
             wait.timeout_ns = max(1, int(timeout * 1e9))
         self._run(wait=wait)
+        self._value = max(self._value, value)
+
+    async def reached(self, value: int, timeout: float | None = None) -> None:
+        """As `wait`, in a task of asyncio."""
+        wait = command_pb2.Wait(points=[self.at(value).to_wire()])
+        if timeout is not None:
+            wait.timeout_ns = max(1, int(timeout * 1e9))
+        entry = Entry(command_pb2.Command(wait=wait))
+        await _awaiting.run(self.connection, [entry])
+        if entry.failure is not None:
+            raise entry.failure.again()
         self._value = max(self._value, value)
 
     def delete(self) -> None:

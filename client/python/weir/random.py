@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from weir._catalog import OPERATORS
+from weir._current import current_task
 from weir._device import Device, name_of
 from weir._evaluation import apply_one
 from weir._tensor import Tensor
@@ -101,18 +102,11 @@ _DEFAULT: contextvars.ContextVar[_Default | None] = contextvars.ContextVar(
     "weir random numbers", default=None)
 
 
-def _current_task() -> asyncio.Task[object] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop runs
-        return None
-
-
 def default_rng() -> RNG:
     """What draws where no generator is named: one for each thread, which no
     other's seed reaches, and for each task, which that of whoever made the task
     seeds."""
-    task = _current_task()
+    task = current_task()
     found = _DEFAULT.get()
     if found is None:
         found = _Default(RNG(), task)
@@ -125,7 +119,7 @@ def default_rng() -> RNG:
 
 def set_seed(seed: int) -> None:
     """Of this thread's, or task's, default generator, which begins anew."""
-    _DEFAULT.set(_Default(RNG(seed), _current_task()))
+    _DEFAULT.set(_Default(RNG(seed), current_task()))
 
 
 # pylint: disable=redefined-builtin
