@@ -56,13 +56,15 @@ struct Client::Impl {
   template <typename Response, typename Stub, typename Method, typename Request>
   absl::StatusOr<Response> Call(Stub& stub, Method method,
                                 const Request& request,
-                                const Metadata& metadata = {}) {
+                                const Metadata& metadata = {},
+                                absl::Duration patience = {}) {
+    const absl::Duration timeout = options.timeout + patience;
     grpc::ClientContext context;
     for (const auto& [name, value] : metadata) context.AddMetadata(name, value);
-    context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
-    if (!status.ok()) return Failure(status);
+    if (!status.ok()) return Failure(status, timeout);
     return response;
   }
 
@@ -93,11 +95,12 @@ struct Client::Impl {
     }
   }
 
-  absl::Status Failure(const grpc::Status& status) const {
+  absl::Status Failure(const grpc::Status& status,
+                       absl::Duration timeout) const {
     const bool connected =
         channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
     return CallFailure(status, {.address = options.address,
-                                .timeout = options.timeout,
+                                .timeout = timeout,
                                 .connected = connected,
                                 .tls = options.tls});
   }
@@ -180,6 +183,14 @@ absl::StatusOr<v1::CloseSpaceResponse> Client::CloseSpace(
       InSpace(token));
 }
 
+absl::StatusOr<v1::RunResponse> Client::Run(const std::string& token,
+                                            const v1::RunRequest& request,
+                                            absl::Duration patience) {
+  return impl_->Call<v1::RunResponse>(*impl_->evaluator,
+                                      &v1::Evaluator::Stub::Run, request,
+                                      InSpace(token), patience);
+}
+
 absl::StatusOr<inference::ModelMetadataResponse> Client::ModelMetadata(
     const std::string& model, const std::string& version) {
   inference::ModelMetadataRequest request;
@@ -239,7 +250,7 @@ absl::StatusOr<bool> Client::IsServing(const std::string& service) {
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
-  if (!status.ok()) return impl_->Failure(status);
+  if (!status.ok()) return impl_->Failure(status, impl_->options.timeout);
   grpc::Slice bytes;
   if (!reply.DumpToSingleSlice(&bytes).ok() || bytes.size() < 2) return false;
   return bytes.begin()[0] == 0x08 && bytes.begin()[1] == 1;

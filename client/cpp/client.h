@@ -56,6 +56,11 @@ class Client {
   absl::StatusOr<v1::Space> GetSpace(const std::string& token);
   absl::StatusOr<v1::ListSpacesResponse> ListSpaces();
   absl::StatusOr<v1::CloseSpaceResponse> CloseSpace(const std::string& token);
+  // Commands in that space; one that waits may take `patience` beside the time
+  // of any call. client/cpp/space.h has objects for what they make.
+  absl::StatusOr<v1::RunResponse> Run(
+      const std::string& token, const v1::RunRequest& request,
+      absl::Duration patience = absl::ZeroDuration());
 
   // KServe v2
   absl::StatusOr<inference::ModelMetadataResponse> ModelMetadata(

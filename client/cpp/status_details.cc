@@ -13,12 +13,23 @@ namespace {
 
 constexpr char kTypeUrlPrefix[] = "type.googleapis.com/";
 
+template <typename Message>
+std::string TypeUrl() {
+  return absl::StrCat(kTypeUrlPrefix, Message::descriptor()->full_name());
+}
+
 // The payload of a message's type; false if there is none, or a broken one.
 template <typename Message>
 bool Read(const absl::Status& status, Message* message) {
-  const absl::optional<absl::Cord> bytes = status.GetPayload(
-      absl::StrCat(kTypeUrlPrefix, Message::descriptor()->full_name()));
+  const absl::optional<absl::Cord> bytes =
+      status.GetPayload(TypeUrl<Message>());
   return bytes.has_value() && message->ParseFromString(std::string(*bytes));
+}
+
+template <typename Message>
+void Write(const Message& message, absl::Status* status) {
+  status->SetPayload(TypeUrl<Message>(),
+                     absl::Cord(message.SerializeAsString()));
 }
 
 }  // namespace
@@ -38,6 +49,36 @@ absl::Status ToStatus(const grpc::Status& status) {
     result.SetPayload(detail.type_url(), std::move(bytes));
   }
   return result;
+}
+
+absl::Status ToStatus(const v1::Failure& failure) {
+  absl::Status status(static_cast<absl::StatusCode>(failure.code()),
+                      failure.message());
+  if (!failure.reason().empty()) {
+    google::rpc::ErrorInfo info;
+    info.set_domain("weir");
+    info.set_reason(failure.reason());
+    *info.mutable_metadata() = failure.metadata();
+    Write(info, &status);
+  }
+  if (!failure.field().empty()) {
+    google::rpc::BadRequest bad;
+    google::rpc::BadRequest::FieldViolation* const violation =
+        bad.add_field_violations();
+    violation->set_field(failure.field());
+    violation->set_description(failure.message());
+    Write(bad, &status);
+  }
+  if (failure.retry_after_ns() != 0) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(failure.retry_after_ns() /
+                                             1'000'000'000);
+    retry.mutable_retry_delay()->set_nanos(
+        static_cast<int32_t>(failure.retry_after_ns() % 1'000'000'000));
+    Write(retry, &status);
+  }
+  if (failure.has_report()) Write(failure.report(), &status);
+  return status;
 }
 
 ErrorDetails DetailsOf(const absl::Status& status) {

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/weir/v1/failure.pb.h"
 #include "proto/weir/v1/sync_report.pb.h"
 
 namespace weir::client {
@@ -46,6 +47,9 @@ struct ErrorDetails {
 // payload under the detail's type URL, those of unknown types too. What cannot
 // be read as such is left out.
 absl::Status ToStatus(const grpc::Status& status);
+
+// The same of a part of a call, such as a command.
+absl::Status ToStatus(const v1::Failure& failure);
 
 // The details that ToStatus has put there.
 ErrorDetails DetailsOf(const absl::Status& status);

@@ -79,9 +79,15 @@ class Examples(unittest.TestCase):
         self.assertIn('"WORK_STATE_COMPLETED"', printed)
 
     def test_a_model_from_cpp(self):
-        self.paste("infer.cc", block("#include <cstdio>"))
+        self.paste("infer.cc", block("#include <cstdio>\n#include <vector>"))
         printed = self.run_lines(block("g++ -std=c++20"))
         self.assertRegex(printed, r"^(\w+: \d+ bytes\n)+$")
+
+    def test_tensors_that_stay_from_cpp(self):
+        self.paste("chain.cc", block("#include <cstdio>\n#include <cstring>"))
+        lines = block("g++ -std=c++20").replace("infer", "chain")
+        [promised] = re.findall(r"is, prints `(.*)`, and took", README)
+        self.assertEqual(self.run_lines(lines), promised + "\n")
 
 
 class Figure(unittest.TestCase):

@@ -129,5 +129,31 @@ TEST(TlsFilesTest, AFileThatCannotBeReadIsToldWithTheCause) {
             "--tls-ca: /dev/null: no PEM block of a CERTIFICATE in it");
 }
 
+// A part of a call tells what a call does.
+TEST(StatusDetailsTest, PartsOfACallTellTheSame) {
+  v1::Failure failure;
+  failure.set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  failure.set_message("too many");
+  failure.set_reason("SPACE_QUOTA");
+  (*failure.mutable_metadata())["what"] = "tensors";
+  failure.set_field("outputs[0].tensor");
+  failure.set_retry_after_ns(1'500'000'000);
+  failure.mutable_report()->set_stream_id(7);
+  const absl::Status status = ToStatus(failure);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const ErrorDetails details = DetailsOf(status);
+  EXPECT_EQ(details.reason, "SPACE_QUOTA");
+  EXPECT_EQ(details.domain, "weir");
+  EXPECT_EQ(details.metadata.at("what"), "tensors");
+  EXPECT_EQ(details.field(), "outputs[0].tensor");
+  EXPECT_EQ(details.retry_after, absl::Milliseconds(1500));
+  ASSERT_TRUE(details.report.has_value());
+  EXPECT_EQ(details.report->stream_id(), 7u);
+
+  v1::Failure bare;
+  bare.set_code(static_cast<int>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(ToStatus(bare), absl::NotFoundError(""));
+}
+
 }  // namespace
 }  // namespace weir::client

@@ -1,0 +1,102 @@
+// Commands on their way to a space: collected, sent in batches in their order,
+// one batch under way at a time, and what came of them written to the numbers
+// that they were to make. Part of Space; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cpp/client.h"
+#include "proto/weir/v1/command.pb.h"
+
+namespace weir::client {
+
+class SpaceQueue;
+
+// A number of a space, given up with its last holder.
+class SpaceNumber {
+ public:
+  enum class Kind : uint8_t { kTensor, kContext, kTimeline };
+
+  SpaceNumber(std::shared_ptr<SpaceQueue> queue, Kind kind, uint64_t number);
+  ~SpaceNumber();
+  SpaceNumber(const SpaceNumber&) = delete;
+  SpaceNumber& operator=(const SpaceNumber&) = delete;
+
+  Kind kind() const { return kind_; }
+  uint64_t value() const { return value_; }
+
+ private:
+  friend class SpaceQueue;
+
+  const std::shared_ptr<SpaceQueue> queue_;
+  const Kind kind_;
+  const uint64_t value_;
+  // Its queue's: why it stands for nothing, else OK.
+  absl::Status failure_;
+};
+
+class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
+ public:
+  using Numbers = std::vector<std::shared_ptr<SpaceNumber>>;
+  struct Entry {
+    v1::Command command;
+    Numbers makes;
+    Numbers uses;  // whose failure is its own; they stay until it was sent
+  };
+
+  // `client` is there until Stop.
+  SpaceQueue(Client* client, std::string token)
+      : client_(client), token_(std::move(token)) {}
+
+  std::shared_ptr<SpaceNumber> NewNumber(SpaceNumber::Kind kind);
+
+  // Behind all that was added before. Sends, where enough has collected.
+  void Add(Entry entry);
+
+  // Sends all that was added, and `commands` behind it, whose results it
+  // returns. The call's error if one failed as a whole. `patience`: what those
+  // commands may take beside any call's time.
+  absl::StatusOr<std::vector<v1::CommandResult>> Run(
+      std::vector<v1::Command> commands,
+      absl::Duration patience = absl::ZeroDuration());
+
+  // Why `number` stands for nothing, else OK: who asks is told.
+  absl::Status TellFailure(const SpaceNumber& number);
+  // The first failure of a command that nobody was told.
+  absl::Status TakeUntold();
+
+  // From here on everything fails with `why`, and nothing is sent.
+  void Stop(const absl::Status& why);
+
+ private:
+  friend class SpaceNumber;
+
+  void GiveUp(const SpaceNumber& number);
+  // The next entries of one call.
+  std::vector<Entry> Take();
+  // What became of them; `failed` if their call did.
+  void Note(std::vector<Entry>& entries, const absl::Status& failed,
+            const v1::RunResponse& response);
+  void Fail(Entry& entry, const absl::Status& failure);  // with mu_ held
+
+  Client* const client_;
+  const std::string token_;
+
+  std::mutex turn_;  // of whoever sends; before mu_
+  std::mutex mu_;    // of all below, and of the failures of numbers
+  std::vector<Entry> waiting_;
+  size_t waiting_bytes_ = 0;
+  uint64_t last_number_ = 0;
+  absl::Status untold_;
+  absl::Status stopped_;
+};
+
+}  // namespace weir::client
