@@ -177,7 +177,7 @@ keep_what_runs() {
   rm -r "$logs"
   for file in "$stage"/{test,bench}-bin/*; do
     [[ "$file" != *.so ]] || continue  # what programs there load
-    grep -q " $(basename "$file")\$" <<<"$tasks" || rm "$file"
+    grep -q " $(basename "$file")\$" <<<"$tasks" || rm -r "$file"
   done
 }
 
@@ -213,7 +213,9 @@ main() {
   local tests=no kind="" version name archive bytes
   local suffix=gz compress=(gzip -n -6)
   if [ "${1:-}" = --tests ]; then
-    tests=yes kind="-tests" suffix=xz compress=(xz -2 -T2)  # one thread would make other bytes
+    tests=yes kind="-tests" suffix=xz
+    # Programs repeat one another; one thread would make other bytes.
+    compress=(xz --lzma2=preset=2,dict=64MiB -T2)
   fi
   if ! [ -x "$build/bin/weir-server" ] || ! [ -x "$build/bin/weir" ]; then
     fail "no programs in $build/bin: run make bundle"

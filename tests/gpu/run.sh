@@ -183,7 +183,7 @@ add_tasks() {
         '^ops_|conformance|^cuda_|^onnx_cases')
   done
   for name in bench-bin/gpu_* bench-bin/picture_bench bench-bin/server_bench \
-    bench-bin/hostile_bench bench-bin/model_bench; do
+    bench-bin/space_bench bench-bin/hostile_bench bench-bin/model_bench; do
     [ -x "$name" ] && tasks+=("bench $(basename "$name")")
   done
   # As long as a run may take: it is asked for by name.
@@ -199,6 +199,7 @@ bench_arguments() {
       printf '%s\n' --device=cuda --precision=fp16 --batch=1 \
         --rivals=torch-eager --seconds=1
       ;;
+    space_bench) printf '%s\n' cuda:0 ;;
     hostile_bench) printf '%s\n' --device=cuda ;;
   esac
 }
