@@ -32,6 +32,7 @@ from weir._current import current_connection  # noqa: E402
 from weir._deadline import deadline  # noqa: E402
 from weir._device import Device  # noqa: E402
 from weir._mode import EvalMode  # noqa: E402
+from weir._profile import Profile, profile  # noqa: E402
 from weir._tensor import Tensor  # noqa: E402
 from weir._timeline import Point, Timeline  # noqa: E402
 from weir.array_api import *  # noqa: E402, F403
@@ -39,15 +40,14 @@ from weir.array_api import __array_namespace_info__  # noqa: E402, F401
 
 __all__ = [
     "Amounts", "Batch", "Connection", "Device", "EvalContext", "EvalMode",
-    "Model", "Point", "Space", "Tensor", "Timeline", "aconnect", "array_api",
-    "as_batch", "connect", "current_connection", "deadline", "devices",
-    "errors", "ops", "random",
+    "Model", "Point", "Profile", "Space", "Tensor", "Timeline",
+    "aconnect", "array_api", "as_batch", "connect", "current_connection",
+    "deadline", "devices", "errors", "ops", "profile", "random",
 ]
 __all__ += array_api.__all__
 
 _NOT_YET = {
     "Session": "sessions", "Stream": "named streams",
-    "profile": "profiles of blocks",
     "read": "streamed reads", "watch": "watching works",
     "write": "streamed writes",
 }

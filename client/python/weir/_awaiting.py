@@ -18,6 +18,7 @@ import grpc
 from weir import errors
 from weir._channel import Call
 from weir._pipeline import Entry
+from weir._profile import waiting
 from weir._proto import evaluator_pb2
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ async def until_done(call: Call) -> None:
             loop.call_soon_threadsafe(end)
 
     call.add_done_callback(tell)
-    await over
+    with waiting():
+        await over
 
 
 async def result_of(call: Call) -> Any:

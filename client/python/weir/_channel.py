@@ -11,6 +11,7 @@ import grpc
 
 from weir import errors
 from weir._deadline import current_end, seconds_until
+from weir._profile import waiting
 
 Path = str | os.PathLike[str]
 
@@ -109,8 +110,9 @@ class Channel:
         """The reply; WeirError if there is none."""
         begin = self._begin(method, request, reply)
         try:
-            answer: Reply = begin(request, timeout=self._seconds(timeout),
-                                  metadata=self._metadata)
+            with waiting():
+                answer: Reply = begin(request, timeout=self._seconds(timeout),
+                                      metadata=self._metadata)
         except grpc.RpcError as error:
             raise errors.from_rpc_error(error) from None
         return answer

@@ -36,6 +36,7 @@ from weir._mode import (
 )
 from weir._operator import Operator
 from weir._pipeline import Entry, Pipeline, Record
+from weir._profile import active as active_profiles
 from weir._proto import (
     catalog_pb2,
     command_pb2,
@@ -203,6 +204,8 @@ class Connection:
                 mode=int(mode))),  # type: ignore[arg-type]
             size=elements.nbytes, outputs=[record], keep=[context],
             call_site=site)
+        for profile in active_profiles():
+            profile.note_bytes(self, entry.size)
         pipeline.add(entry)
         if mode >= EvalMode.SYNC_CPU:
             pipeline.settle()

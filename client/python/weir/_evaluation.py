@@ -23,6 +23,7 @@ from weir._mode import (
 )
 from weir._operator import Argument, Operator
 from weir._pipeline import Entry, Record
+from weir._profile import active as active_profiles
 from weir._proto import (
     command_pb2,
     evaluation_pb2,
@@ -184,12 +185,24 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
         keep=[*(each._held for each in foreign), context, *after, *signal],
         call_site=site)
     connection.failures.watch(request.work)
+    for profile in active_profiles():
+        profile.note(connection, request.work, _name_of(graph), site, size)
     pipeline.add(entry)
     if mode >= EvalMode.SYNC_CPU:
         pipeline.settle()
         if entry.failure is not None:
             made[0].raise_failure(entry.failure)
     return made
+
+
+def _name_of(graph: graph_pb2.Graph) -> str:
+    """For people."""
+    match graph.WhichOneof("source"):
+        case "definition":
+            return " ".join(node.op for node in graph.definition.nodes)
+        case "model":
+            return graph.model.name
+    return "an ONNX model"
 
 
 @functools.lru_cache(maxsize=4096)

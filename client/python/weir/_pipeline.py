@@ -16,6 +16,7 @@ import numpy as np
 from weir import _dtypes, errors
 from weir._channel import Call
 from weir._deadline import current_end, seconds_until
+from weir._profile import waiting
 from weir._proto import (
     command_pb2,
     evaluation_pb2,
@@ -340,7 +341,8 @@ class Pipeline:
             return
         call, entries = self._sent
         try:
-            reply: evaluator_pb2.RunResponse = call.result()
+            with waiting():
+                reply: evaluator_pb2.RunResponse = call.result()
         except grpc.RpcError as error:
             failure = errors.from_rpc_error(error)
             for entry in entries:

@@ -51,6 +51,16 @@ class Wheel(unittest.TestCase):
                   if line.startswith("Requires-Dist")}
         self.assertEqual(needed, {"grpcio", "numpy", "protobuf"})
 
+    def test_pip_builds_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                ["/usr/bin/python3", "-m", "pip", "--python", sys.executable,
+                 "wheel", "--no-index", "--no-deps", "--no-build-isolation",
+                 "--wheel-dir", folder, SOURCE],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(os.listdir(folder), [WHEEL.name])
+
     def test_its_types_are_strict(self):
         if importlib.util.find_spec("mypy") is None:
             self.skipTest("mypy is not installed")
