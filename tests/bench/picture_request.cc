@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "proto/weir/v1/evaluator.pb.h"
-
 namespace weir::bench {
 namespace {
 
@@ -42,7 +40,7 @@ void SetFloats(v1::Node* node, const char* name,
 
 }  // namespace
 
-std::string PictureRequest() {
+v1::EvaluateRequest PictureEvaluation() {
   v1::EvaluateRequest request;
   v1::GraphDefinition* graph = request.mutable_graph()->mutable_definition();
   graph->set_opset(17);
@@ -77,7 +75,9 @@ std::string PictureRequest() {
     pixel = static_cast<char>(state >> 24);
   }
   request.set_mode(v1::EVAL_MODE_SYNC_FULL);
-  return request.SerializeAsString();
+  return request;
 }
+
+std::string PictureRequest() { return PictureEvaluation().SerializeAsString(); }
 
 }  // namespace weir::bench

@@ -5,8 +5,13 @@
 
 #include <string>
 
+#include "proto/weir/v1/evaluator.pb.h"
+
 namespace weir::bench {
 
 std::string PictureRequest();  // a weir.v1.EvaluateRequest's bytes
+
+// The same as a message, to be changed.
+v1::EvaluateRequest PictureEvaluation();
 
 }  // namespace weir::bench
