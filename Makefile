@@ -118,6 +118,7 @@ mutants: $(SETUP)
 
 lint: tidy
 	tests/lint/check_tree.py
+	tests/lint/check_named_tests.py
 	tests/lint/check_format.sh
 	tests/mutants/run.py --check
 	tests/sim/reintroduced/prove.py --check

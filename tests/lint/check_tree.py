@@ -115,7 +115,7 @@ FORBIDDEN_TEXT = (
 )
 
 
-PAGES = ("*.md", "docs/*.md", "deploy/*.md")
+PAGES = ("*.md", "docs/*.md", "docs/coming-from/*.md", "deploy/*.md")
 # In backticks: a path below a folder of the tree, with nothing behind it.
 PAGE_PATH = re.compile(r"`((?:kernels|server|client|proto|tests|deploy|docs|"
                        r"cmake)/[\w./*-]*)`")
