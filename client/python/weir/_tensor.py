@@ -70,6 +70,16 @@ class Tensor(Arithmetic):
         made._held = self._held
         return made
 
+    def __copy__(self) -> Tensor:
+        return self._again()
+
+    def __deepcopy__(self, memo: object) -> Tensor:
+        return self._again()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a tensor on a server cannot be pickled, as another "
+                        "process has another space: pickle x.numpy()")
+
     def _become(self, made: Tensor) -> None:
         """Has the elements of another one from now on."""
         self._held = made._held

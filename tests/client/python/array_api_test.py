@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The functions of the Python array API standard, against NumPy's."""
 
+import copy
 import math
+import pickle
 
 from spaces_server import WithServer
 import numpy as np
@@ -285,6 +287,14 @@ class Operators(WithArrays):
         x += 1
         for each in copies:
             self.same(each, [1., 2.])
+
+        y = xp.asarray([1.])
+        for copied in (copy.copy(y), copy.deepcopy([y])[0]):
+            copied += 1
+            self.same(copied, [2.])
+        self.same(y, [1.])
+        with self.assertRaisesRegex(TypeError, "pickle x.numpy"):
+            pickle.dumps(y)
 
     def test_what_another_thread_has_yet_to_send_stays(self):
         x = xp.asarray([1.])

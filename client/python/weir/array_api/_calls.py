@@ -3,6 +3,7 @@ server need be asked for it."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -65,6 +66,7 @@ def cast_to(x: Tensor, dtype: DTypeLike) -> Tensor:
                 shape=x._record.shape)
 
 
+@functools.lru_cache(maxsize=4096)
 def type_for(operator: str, dtype: DType) -> DType:
     """The type in which an operator may compute what is asked for in `dtype`:
     that itself, or a wider one, from which a cast brings the same back."""
