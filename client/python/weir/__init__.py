@@ -20,19 +20,15 @@ __path__ = extend_path(__path__, __name__)
 from weir import array_api, errors, ops, random  # noqa: E402
 from weir._awaiting import aconnect  # noqa: E402
 from weir._batch import Batch, as_batch  # noqa: E402
-from weir._connection import (  # noqa: E402
-    Amounts,
-    Connection,
-    Model,
-    Space,
-    connect,
-)
+from weir._connection import Connection, connect  # noqa: E402
 from weir._context import EvalContext  # noqa: E402
 from weir._current import current_connection  # noqa: E402
 from weir._deadline import deadline  # noqa: E402
 from weir._device import Device  # noqa: E402
 from weir._mode import EvalMode  # noqa: E402
 from weir._profile import Profile, profile  # noqa: E402
+from weir._program import Model  # noqa: E402
+from weir._space import Amounts, Space  # noqa: E402
 from weir._tensor import Tensor  # noqa: E402
 from weir._timeline import Point, Timeline  # noqa: E402
 from weir.array_api import *  # noqa: E402, F403

@@ -17,9 +17,9 @@ import grpc
 
 from weir import errors
 from weir._channel import Call
-from weir._pipeline import Entry
 from weir._profile import waiting
 from weir._proto import evaluator_pb2
+from weir._record import Entry
 
 if TYPE_CHECKING:
     from weir._connection import Connection

@@ -14,7 +14,7 @@ from weir._tensor import Tensor, TensorLike
 
 if TYPE_CHECKING:
     from weir._device import Device
-    from weir._pipeline import Shape
+    from weir._record import Shape
     from weir.array_api._indexing import Key
 
 

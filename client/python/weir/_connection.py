@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import queue
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -35,8 +34,9 @@ from weir._mode import (
     current_mode,
 )
 from weir._operator import Operator
-from weir._pipeline import Entry, Pipeline, Record
+from weir._pipeline import Pipeline
 from weir._profile import active as active_profiles
+from weir._program import Given, Model, arrays_of, given_of, graph_of
 from weir._proto import (
     catalog_pb2,
     command_pb2,
@@ -46,72 +46,11 @@ from weir._proto import (
     spaces_pb2,
     tensor_pb2,
 )
+from weir._record import Entry, Record
+from weir._sender import send_on
+from weir._space import Amounts, Space
 from weir._tensor import Tensor
 from weir._timeline import Point
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Amounts:
-    """How much of each a space may hold, or holds. As a quota, 0 is what the
-    server gives."""
-
-    tensor_bytes: int = 0
-    tensors: int = 0
-    contexts: int = 0
-    timelines: int = 0
-    works: int = 0
-
-    @staticmethod
-    def from_wire(amounts: spaces_pb2.SpaceAmounts) -> Amounts:
-        return Amounts(amounts.tensor_bytes, amounts.tensors, amounts.contexts,
-                       amounts.timelines, amounts.works)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Space:
-    """A space as its opener sees it."""
-
-    id: int
-    label: str
-    identity: str
-    # Seconds that it lives while no call uses it.
-    lease: float
-    quota: Amounts
-    held: Amounts
-
-    @staticmethod
-    def from_wire(space: spaces_pb2.Space) -> Space:
-        return Space(space.id, space.label, space.identity,
-                     space.lease_ns / 1e9, Amounts.from_wire(space.quota),
-                     Amounts.from_wire(space.held))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Model:
-    """A served model; version 0 is the newest that is ready."""
-
-    name: str
-    version: int = 0
-
-
-_Given = Tensor | np.ndarray[Any, Any]
-
-
-def _graph_of(program: Model | bytes) -> graph_pb2.Graph:
-    if isinstance(program, Model):
-        return graph_pb2.Graph(model=graph_pb2.ModelReference(
-            name=program.name, version=program.version))
-    return graph_pb2.Graph(onnx_model=program)
-
-
-def _given(inputs: Mapping[str, Tensor | ArrayLike]) -> dict[str, _Given]:
-    return {name: each if isinstance(each, Tensor) else np.asarray(each)
-            for name, each in inputs.items()}
-
-
-def _arrays_of(response: evaluation_pb2.EvaluateResponse) -> dict[str, Any]:
-    return {output.name: _dtypes.to_array(output.value)
-            for output in response.outputs}
 
 
 class _Slot:
@@ -166,7 +105,7 @@ class Connection:
         self.lease = opened.lease_ns / 1e9
         self._woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._sender = threading.Thread(
-            target=_send_on, name="weir sender", daemon=True,
+            target=send_on, name="weir sender", daemon=True,
             args=(weakref.ref(self), self._woken, send_after, self.lease / 3))
         self._is_open = True
         open_connections.append(self)
@@ -225,14 +164,14 @@ class Connection:
             with deadline(timeout):
                 return self.evaluate(program, inputs, outputs=outputs,
                                      after=after, signal=signal)
-        graph, given = _graph_of(program), _given(inputs)
+        graph, given = graph_of(program), given_of(inputs)
         if outputs:
             return self._keep(graph, given, outputs, after, signal)
         self.flush()
         for each in given.values():
             if isinstance(each, Tensor):
                 each._accept()
-        return _arrays_of(self.channel.call(
+        return arrays_of(self.channel.call(
             "Evaluator/Evaluate",
             self._request(graph, given, after, signal),
             evaluation_pb2.EvaluateResponse))
@@ -248,7 +187,7 @@ class Connection:
             with deadline(timeout):
                 return await self.aevaluate(program, inputs, outputs=outputs,
                                             after=after, signal=signal)
-        graph, given = _graph_of(program), _given(inputs)
+        graph, given = graph_of(program), given_of(inputs)
         if outputs:
             return self._keep(graph, given, outputs, after, signal)
         await self.aflush()
@@ -256,18 +195,18 @@ class Connection:
             if isinstance(each, Tensor):
                 await each._record.pipeline.settle_in_task()
                 each._raise_known()
-        return _arrays_of(await _awaiting.result_of(self.channel.start(
+        return arrays_of(await _awaiting.result_of(self.channel.start(
             "Evaluator/Evaluate", self._request(graph, given, after, signal),
             evaluation_pb2.EvaluateResponse)))
 
-    def _keep(self, graph: graph_pb2.Graph, given: Mapping[str, _Given],
+    def _keep(self, graph: graph_pb2.Graph, given: Mapping[str, Given],
               outputs: Sequence[str], after: Sequence[Point],
               signal: Sequence[Point]) -> dict[str, Any]:
         made = submit(self, graph, given, dict.fromkeys(outputs), after,
                       signal, call_site())
         return dict(zip(outputs, made, strict=True))
 
-    def _request(self, graph: graph_pb2.Graph, given: Mapping[str, _Given],
+    def _request(self, graph: graph_pb2.Graph, given: Mapping[str, Given],
                  after: Sequence[Point], signal: Sequence[Point],
                  ) -> evaluation_pb2.EvaluateRequest:
         """All outputs inline."""
@@ -462,37 +401,6 @@ class Connection:
         with contextlib.suppress(errors.WeirError, errors.UnusableConnection):
             self.channel.call("Spaces/Get", spaces_pb2.GetSpaceRequest(),
                               spaces_pb2.GetSpaceResponse)
-
-
-def _send_on(connection: weakref.ref[Connection],
-             woken: queue.SimpleQueue[bool], send_after: float,
-             renew_after: float) -> None:
-    """The sender's thread: sends what waits a moment after it began to, and
-    keeps the space while the process lives."""
-    renewal = time.monotonic() + renew_after
-    due: float | None = None
-    while True:
-        now = time.monotonic()
-        until = renewal if due is None else min(renewal, due)
-        try:
-            if not woken.get(timeout=max(0, until - now)):
-                return
-            if due is None:
-                due = time.monotonic() + send_after
-            continue
-        except queue.Empty:
-            now = time.monotonic()
-        there = connection()
-        if there is None:
-            return
-        if due is not None and now >= due:
-            due = None
-            there.send_what_waits()
-        if now >= renewal:
-            renewal = now + renew_after
-            there.send_what_waits()
-            there.renew()
-        del there
 
 
 def connect(target: str = "127.0.0.1:8001", *, label: str = "",

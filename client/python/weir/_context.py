@@ -10,8 +10,8 @@ from weir import errors
 from weir._current import current_connection, current_task
 from weir._device import Device, name_of
 from weir._mode import EvalMode, current_context, pop, push
-from weir._pipeline import Entry
 from weir._proto import command_pb2
+from weir._record import Entry
 
 if TYPE_CHECKING:
     from weir._connection import Connection

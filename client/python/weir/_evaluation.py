@@ -22,7 +22,6 @@ from weir._mode import (
     current_mode,
 )
 from weir._operator import Argument, Operator
-from weir._pipeline import Entry, Record
 from weir._profile import active as active_profiles
 from weir._proto import (
     command_pb2,
@@ -30,6 +29,7 @@ from weir._proto import (
     graph_pb2,
     tensor_pb2,
 )
+from weir._record import Entry, Record
 from weir._tensor import Tensor, TensorLike
 from weir._timeline import Point
 

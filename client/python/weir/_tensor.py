@@ -19,8 +19,8 @@ from weir import _awaiting, _dtypes, errors
 from weir._arithmetic import Arithmetic
 from weir._deadline import deadline
 from weir._dlpack import export
-from weir._pipeline import Entry, Record, Shape
 from weir._proto import command_pb2, evaluation_pb2, sync_report_pb2
+from weir._record import Entry, Record, Shape
 
 if TYPE_CHECKING:
     from weir._connection import Connection

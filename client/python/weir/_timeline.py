@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weir import _awaiting
 from weir._current import current_connection
-from weir._pipeline import Entry
 from weir._proto import command_pb2, tensor_pb2
+from weir._record import Entry
 
 if TYPE_CHECKING:
     from weir._connection import Connection

@@ -240,11 +240,12 @@ class Errors(WithTensor):
             connection.close()
 
     def test_what_is_not_there_is_refused_by_name(self):
-        with self.assertRaisesRegex(Unimplemented, "DEFERRED.*EAGER"), \
-                weir.EvalMode.DEFERRED:
-            _ = self.x + 1
-        with self.assertRaisesRegex(Unimplemented, "DEFERRED"):
-            weir.EvalContext(weir.EvalMode.DEFERRED)
+        if weir.EvalMode.DEFERRED not in self.connection.modes:
+            with self.assertRaisesRegex(Unimplemented, "DEFERRED.*EAGER"), \
+                    weir.EvalMode.DEFERRED:
+                _ = self.x + 1
+            with self.assertRaisesRegex(Unimplemented, "DEFERRED"):
+                weir.EvalContext(weir.EvalMode.DEFERRED)
         for name in ("Session", "Stream"):
             with self.assertRaisesRegex(AttributeError, name):
                 getattr(weir, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weir._pipeline import Shape
+from weir._record import Shape
 from weir._tensor import Tensor, TensorLike
 from weir.array_api._calls import (
     DType,
