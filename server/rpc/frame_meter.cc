@@ -15,6 +15,10 @@ constexpr uint8_t kHeaders = 1;
 constexpr uint8_t kReset = 3;
 constexpr uint8_t kContinuation = 9;
 constexpr uint8_t kEndStream = FrameMeter::kEndingFlag;
+constexpr uint8_t kPadded = 8;
+
+// gRPC's head of a message: whether it is compressed, and its size.
+constexpr uint8_t kMessageHeadBytes = 5;
 
 }  // namespace
 
@@ -23,7 +27,7 @@ FrameMeter::Verdict FrameMeter::Take(void* bytes, size_t size) {
   while (size > 0 && verdict_ == Verdict::kFine && next_ != Next::kNothing) {
     const size_t taken = next_ == Next::kPreface ? TakePreface(at, size)
                          : next_ == Next::kHead  ? TakeHead(at, size)
-                                                 : TakePayload(size);
+                                                 : TakePayload(at, size);
     at += taken;
     size -= taken;
   }
@@ -60,17 +64,17 @@ size_t FrameMeter::TakeHead(uint8_t* bytes, size_t size) {
                   0x7FFFFFFF;
   BeginFrame(had <= kFlagsAt ? bytes + (kFlagsAt - had) : nullptr);
   if (frame_.size == 0) {
-    TakePiece(0);
+    TakePiece(bytes, 0);
   } else {
     next_ = Next::kPayload;
   }
   return count;
 }
 
-size_t FrameMeter::TakePayload(size_t size) {
+size_t FrameMeter::TakePayload(const uint8_t* bytes, size_t size) {
   const size_t count = std::min(size, frame_.size - taken_);
   taken_ += count;
-  TakePiece(count);
+  TakePiece(bytes, count);
   if (taken_ == frame_.size) {
     next_ = Next::kHead;
     taken_ = 0;
@@ -108,6 +112,9 @@ void FrameMeter::BeginData(uint8_t* flags) {
   owed_ = known != streams_.end() ? &known->owed
           : gone                  ? &others_owed_
                                   : nullptr;
+  stream_ = known != streams_.end() ? &*known : nullptr;
+  // Nobody pads who has nothing to hide.
+  if (stream_ != nullptr && (frame_.flags & kPadded) != 0) stream_->lost = true;
   if (owed_ == nullptr || *owed_ <= kFree || flags == nullptr) return;
   if ((frame_.flags & kEndingFlag) != 0) return;  // the client's own end
   *flags |= kEndingFlag;
@@ -120,26 +127,52 @@ void FrameMeter::BeginData(uint8_t* flags) {
   }
 }
 
-void FrameMeter::TakePiece(size_t size) {
+void FrameMeter::TakePiece(const uint8_t* bytes, size_t size) {
   if (frame_.type == kHeaders || frame_.type == kContinuation) {
     if (++block_pieces_ > kHeaderPieces) verdict_ = Verdict::kHeadersTooLarge;
   } else if (frame_.type == kData) {
     const bool last = (frame_.flags & kEndStream) != 0;
     const bool whole = size == frame_.size;
-    if (!last || !whole) CountPiece(size);
+    if (!last || !whole) CountPiece(bytes, size);
     // A whole message is its reader's to judge.
     if (last && (whole || taken_ == frame_.size)) Close(frame_.stream);
   }
 }
 
-void FrameMeter::CountPiece(size_t size) {
+void FrameMeter::CountPiece(const uint8_t* bytes, size_t size) {
   constexpr auto kMost = int32_t{kMostPieces * kBytesPerPiece};
   constexpr auto kSaved = int32_t{kFreePieces * kBytesPerPiece};
   if (owed_ == nullptr) return;
   const int32_t least = owed_ == &others_owed_ ? 0 : -kSaved;
   *owed_ += static_cast<int32_t>(kBytesPerPiece) - static_cast<int32_t>(size);
+  if (stream_ != nullptr) {
+    *owed_ -= std::min(stream_->Follow(bytes, size), kMost);
+  }
   *owed_ = std::max(*owed_, least);
   if (*owed_ > kMost) verdict_ = Verdict::kTooManyPieces;
+}
+
+int32_t FrameMeter::Stream::Follow(const uint8_t* bytes, size_t size) {
+  int32_t back = 0;
+  while (size > 0 && !lost) {
+    if (head < kMessageHeadBytes) {
+      lost = head == 0 && *bytes > 1;
+      left = head == 0 ? 0 : left << 8 | *bytes;
+      ++bytes;
+      --size;
+      if (++head < kMessageHeadBytes) continue;
+      gives_back = static_cast<uint16_t>(std::min<uint64_t>(
+          kBytesPerPiece, kBytesBackPerByte * (uint64_t{left} + head)));
+    }
+    const auto taken = static_cast<uint32_t>(std::min<size_t>(left, size));
+    left -= taken;
+    bytes += taken;
+    size -= taken;
+    if (left > 0) break;
+    back += gives_back;
+    head = 0;
+  }
+  return back;
 }
 
 // Streams begin in the order of their odd numbers; gRPC takes no other.

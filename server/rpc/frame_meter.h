@@ -25,6 +25,10 @@ class FrameMeter {
   // In place of kFreePieces where there is no such frame, or it cannot be made
   // the last, or is itself one that comes in pieces.
   static constexpr size_t kMostPieces = 512;
+  // Of a stream of messages one that is whole gives back what a piece costs, up
+  // to so many times its bytes: it is for its reader to take, and what is not
+  // taken fits the stream's window.
+  static constexpr size_t kBytesBackPerByte = 32;
   // Pieces of a header block: what has come is gone through again with each.
   static constexpr size_t kHeaderPieces = 256;
   // Streams that are known apart. The client says which have begun: of those
@@ -67,6 +71,17 @@ class FrameMeter {
     uint32_t id = 0;
     // kBytesPerPiece for each piece, less its bytes.
     int32_t owed = 0;
+
+    // What of the message that is on its way is to come, once its head is
+    // there.
+    uint32_t left = 0;
+    uint16_t gives_back = 0;  // when it is whole
+    uint8_t head = 0;         // bytes of its head that are there
+    bool lost = false;        // no message was seen where one had to begin
+
+    // The next bytes of its data. Returns what the messages that are whole now
+    // give back.
+    int32_t Follow(const uint8_t* bytes, size_t size);
   };
   static constexpr size_t kInlineStreams = 8;
   using Streams = absl::InlinedVector<Stream, kInlineStreams>;
@@ -74,12 +89,12 @@ class FrameMeter {
   // Each takes what it needs of the `size` bytes and returns how many.
   size_t TakePreface(const uint8_t* bytes, size_t size);
   size_t TakeHead(uint8_t* bytes, size_t size);
-  size_t TakePayload(size_t size);
+  size_t TakePayload(const uint8_t* bytes, size_t size);
   // `flags`: where gRPC will read those of frame_; null: it has.
   void BeginFrame(uint8_t* flags);
   void BeginData(uint8_t* flags);
-  void TakePiece(size_t size);
-  void CountPiece(size_t size);
+  void TakePiece(const uint8_t* bytes, size_t size);
+  void CountPiece(const uint8_t* bytes, size_t size);
   void Open(uint32_t stream);
   void Close(uint32_t stream);
   // Its place, or streams_.end().
@@ -92,8 +107,9 @@ class FrameMeter {
   size_t taken_ = 0;  // of the preface, the head, or the payload
   std::array<uint8_t, kHeadBytes> head_ = {};
   Frame frame_;
-  int32_t* owed_ = nullptr;  // by the frame's stream; null: it costs nothing
-  size_t block_bytes_ = 0;   // of the header block
+  int32_t* owed_ = nullptr;   // by the frame's stream; null: it costs nothing
+  Stream* stream_ = nullptr;  // the frame's; null: it is not known apart
+  size_t block_bytes_ = 0;    // of the header block
   size_t block_pieces_ = 0;
   uint64_t ended_streams_ = 0;
   Streams streams_;  // that are open for the client to send, in their order

@@ -87,12 +87,18 @@ class IoThread {
   // at a time, oldest first, and events and what was posted in between.
   void AwaitTurn(InboxNode* node);
 
+  // Something that is not a call of gRPC's runs here and counts as an open one:
+  // the thread does not end before EndGuest, or not sooner than for a call.
+  // From the thread itself.
+  void BeginGuest() { open_calls_.fetch_add(1, std::memory_order_relaxed); }
+  void EndGuest() { open_calls_.fetch_sub(1, std::memory_order_relaxed); }
+
   // Asks the thread to show that it runs. How many times in a row it was asked
   // and had not done so when it was asked again: 0 for one that runs. For one
   // asking thread.
   int Pulse();
 
-  // Calls that came, and those of them that were not answered.
+  // Calls that came, and those that were not answered, guests among these.
   int64_t taken_calls() const {
     return taken_calls_.load(std::memory_order_relaxed);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/rpc/server_call.h"
+#include "server/rpc/server_stream.h"
 
 namespace weir {
 
@@ -19,6 +20,8 @@ class Admission;
 // Called on an I/O thread for each call; must not wait. See ServerCall for who
 // owns the call. Any number of I/O threads call it at once.
 using MethodHandler = std::function<void(ServerCall& call)>;
+// The same for each call whose caller streams its messages.
+using StreamHandler = std::function<void(ServerStream& call)>;
 
 // kHeavy: what the server is for. Its calls take places in the queue and are
 // refused when that is full, and each I/O thread is ready to take many at once.
@@ -33,6 +36,8 @@ struct Method {
   MethodHandler handler;
   size_t number = 0;     // its place in the table
   bool streams = false;  // its replies, see ServerCall::Write
+  // Not null: its callers stream their messages, too; there is no `handler`.
+  StreamHandler reads = nullptr;
   // Not OK: each call ends with it at its headers, in whatever way it streams;
   // there is no handler.
   absl::Status refusal = absl::OkStatus();
@@ -77,6 +82,15 @@ class MethodTable {
                  Traffic traffic, MethodHandler handler) {
     Add(service, name, traffic, std::move(handler));
     methods_.back().streams = true;
+  }
+
+  // The same for one with a stream of messages each way. Its calls take no
+  // place in the queue, but their messages count with its bytes, however large
+  // they are.
+  void AddBidi(std::string_view service, std::string_view name,
+               StreamHandler handler) {
+    AddStream(service, name, Traffic::kRare, nullptr);
+    methods_.back().reads = std::move(handler);
   }
 
   // `observer` outlives the transport; null (as without this call) for none.

@@ -38,6 +38,9 @@ class ReceivedMessage {
     grpc_byte_buffer_destroy(std::exchange(buffer_, nullptr));
   }
 
+  // The caller's from here on; null as get().
+  grpc_byte_buffer* Take() { return std::exchange(buffer_, nullptr); }
+
   // Null if none came, or if it was dropped. REQUIRES: not awaited.
   grpc_byte_buffer* get() const { return buffer_; }
 

@@ -38,4 +38,12 @@ void ReplyBuffer::Append(ReplyBuffer other) {
   other.slices_.clear();
 }
 
+void ReplyBuffer::CopyTo(char* out) const {
+  for (const grpc_slice& slice : slices_) {
+    const size_t size = GRPC_SLICE_LENGTH(slice);
+    std::memcpy(out, GRPC_SLICE_START_PTR(slice), size);
+    out += size;
+  }
+}
+
 }  // namespace weir

@@ -42,6 +42,9 @@ class ReplyBuffer {
   // Takes over all that `other` has, at the end.
   void Append(ReplyBuffer other);
 
+  // To where there is room for size() bytes.
+  void CopyTo(char* out) const;
+
   size_t size() const { return size_; }
   // Of memory, until all of it is sent: its size, and what lies beside.
   size_t held() const { return size_ + beside_; }

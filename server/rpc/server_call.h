@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,8 +74,18 @@ class ServerCall {
   absl::Status ChargeReply(size_t bytes) {
     return bytes <= kLittleReplyBytes ? absl::OkStatus() : Charge(bytes);
   }
-  // The request's work is launched: it waits no more.
-  void Launched() { payer_->Launched(); }
+  // The request's work is launched, or waits where it has a place: nobody need
+  // wait for it, nor does the server's queue.
+  virtual void Launched() { payer_->Launched(); }
+  // Before Launched: the work's number in its space.
+  void set_work_number(uint64_t number) { work_number_ = number; }
+  uint64_t work_number() const { return work_number_; }
+
+  // As whom it enters contexts, with others of the same handler; 0: as itself
+  // alone.
+  virtual uint64_t handler() const { return 0; }
+  // Whether it has a place in the server's queue until it is answered.
+  virtual bool has_place() const { return true; }
 
   // RESOURCE_EXHAUSTED, reason REPLY_TOO_LARGE, for more bytes than a message
   // may have. Reply fails a call with it.
@@ -145,6 +156,7 @@ class ServerCall {
   std::array<char, kMaxLabelBytes> label_;
   size_t label_size_ = 0;
   size_t max_reply_bytes_ = SIZE_MAX;
+  uint64_t work_number_ = 0;
   Nanos received_ = 0;
   Nanos answered_at_ = 0;
   Nanos deadline_ = kNoDeadline;

@@ -8,9 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -57,26 +55,8 @@ std::string_view View(const grpc_slice& slice) {
           GRPC_SLICE_LENGTH(slice)};
 }
 
-BytePiece PieceOf(const grpc_slice& slice) {
-  return {reinterpret_cast<const std::byte*>(GRPC_SLICE_START_PTR(slice)),
-          GRPC_SLICE_LENGTH(slice)};
-}
-
-bool IsSmall(const grpc_slice& slice) {
-  return GRPC_SLICE_LENGTH(slice) < kSmallPieceBytes;
-}
-
 grpc_slice StaticSlice(std::string_view text) {
   return grpc_slice_from_static_buffer(text.data(), text.size());
-}
-
-absl::Status MessageTooLarge(size_t bytes, size_t limit, const char* bound) {
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrCat("the message has ", bytes,
-                                                " bytes; the most ", bound,
-                                                " is ", limit)),
-      "MESSAGE_TOO_LARGE",
-      {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
 }
 
 absl::Status UploadTimeout(Nanos timeout) {
@@ -162,12 +142,15 @@ UnaryCall::UnaryCall(IoThread* io)
   grpc_slice_buffer_init(&reply_.data.raw.slice_buffer);
   details_ = grpc_empty_slice();
   max_reply_bytes_ = io->policy_.max_message_bytes;
-  resume_.call = inflate_.call = this;
+  resume_.call = inflate_.call = deferred_.call = this;
   resume_.run = [](InboxNode* node) {
     static_cast<Node*>(node)->call->OnResume();
   };
   inflate_.run = [](InboxNode* node) {
-    static_cast<Node*>(node)->call->Inflate();
+    static_cast<Node*>(node)->call->OnInflateTurn();
+  };
+  deferred_.run = [](InboxNode* node) {
+    static_cast<Node*>(node)->call->OnDeferred();
   };
 }
 
@@ -238,6 +221,7 @@ void UnaryCall::OnArrived(bool ok) {
     absl::Status expected = admission->Expect(kind(), deadline_, received_);
     if (!expected.ok()) return Fail(expected);
   }
+  if (method().reads != nullptr) return BeginStream();
   ReadMessage();
 }
 
@@ -344,6 +328,7 @@ void UnaryCall::OnMessage(bool ok) {
   message_.Arrived();
   EndUpload();
   if (answered_) return;  // it was cut
+  if (method().reads != nullptr) return OnStreamMessage();
   if (!ok || (message_.get() == nullptr &&
               grpc_call_failed_before_recv_message(call_))) {
     // There is nobody to answer.
@@ -372,9 +357,7 @@ absl::Status UnaryCall::TakeMessage() {
   const auto& received = message_.get()->data.raw;
   const size_t size = received.slice_buffer.length;
   const size_t limit = max_message_bytes();
-  if (size > limit) {
-    return MessageTooLarge(size, limit, message_bound());
-  }
+  WEIR_RETURN_IF_ERROR(CheckMessageSize(size, limit, message_bound()));
   if (Admission* admission = this->admission()) {
     WEIR_ASSIGN_OR_RETURN(
         ticket_,
@@ -390,81 +373,45 @@ absl::Status UnaryCall::TakeMessage() {
   return absl::OkStatus();
 }
 
+// It is not over before its turn has come.
+void UnaryCall::GoOnInflating() {
+  ++events_;
+  io_->AwaitTurn(&inflate_);
+}
+
+void UnaryCall::OnInflateTurn() {
+  const Entry entry(this);
+  --events_;
+  if (answered_) return;  // a stream's
+  if (stream_message_ != nullptr) return InflateStreamMessage();
+  Inflate();
+}
+
 // One step; then others have their turn.
 void UnaryCall::Inflate() {
-  const Entry entry(this);
   absl::Status wanted = StillWanted(io_->policy_.now());
   if (!wanted.ok()) return Fail(wanted);
   const absl::StatusOr<bool> whole =
       inflater_->Step([this](size_t bytes) { return ticket_.Charge(bytes); });
   if (!whole.ok()) return Fail(whole.status());
-  if (!*whole) {
-    io_->AwaitTurn(&inflate_);
-    return;
-  }
+  if (!*whole) return GoOnInflating();
   ticket_.Refund(MessageInflater::kStateBytes);  // gone with the last step
   RunHandler();
 }
 
 absl::Status UnaryCall::ViewMessage() {
-  if (inflater_ == nullptr) return ViewReceived();
-  const std::vector<BytePiece> inflated = inflater_->pieces();
-  WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
-                        arena_.TryAllocateSpan<BytePiece>(inflated.size()));
-  std::copy(inflated.begin(), inflated.end(), pieces.begin());
-  request_ = ByteView(pieces, inflater_->size());
-  inflated_ = true;
-  message_.Drop();
+  if (inflater_ != nullptr) {
+    WEIR_ASSIGN_OR_RETURN(request_, ViewInflated(*inflater_, &arena_));
+    inflated_ = true;
+    message_.Drop();
+    return absl::OkStatus();
+  }
+  WEIR_ASSIGN_OR_RETURN(
+      const MessageView view,
+      ViewReceived(&message_.get()->data.raw.slice_buffer, &arena_, &copies_));
+  if (view.copied) message_.Drop();
+  request_ = view.bytes;
   return absl::OkStatus();
-}
-
-absl::Status UnaryCall::ViewReceived() {
-  grpc_slice_buffer& received = message_.get()->data.raw.slice_buffer;
-  const size_t size = received.length;
-  const std::span<grpc_slice> slices(received.slices, received.count);
-  size_t to_copy = 0;
-  for (const grpc_slice& slice : slices) {
-    if (IsSmall(slice)) to_copy += GRPC_SLICE_LENGTH(slice);
-  }
-  to_copy = std::min(to_copy, kMostCopiedBytes);
-  WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
-                        arena_.TryAllocateSpan<BytePiece>(slices.size()));
-  WEIR_ASSIGN_OR_RETURN(std::span<std::byte> room, RoomForCopies(to_copy));
-  size_t count = 0, copied = 0;
-  bool joins = false;  // the piece before was copied
-  for (grpc_slice& slice : slices) {
-    const BytePiece piece = PieceOf(slice);
-    if (piece.empty()) continue;
-    if (!IsSmall(slice) || piece.size() > room.size()) {
-      pieces[count++] = piece;
-      joins = false;
-      continue;
-    }
-    std::memcpy(room.data(), piece.data(), piece.size());
-    if (joins) {
-      BytePiece& last = pieces[count - 1];
-      last = BytePiece(last.data(), last.size() + piece.size());
-    } else {
-      pieces[count++] = BytePiece(room.data(), piece.size());
-    }
-    room = room.subspan(piece.size());
-    copied += piece.size();
-    joins = true;
-    grpc_slice_unref(std::exchange(slice, grpc_empty_slice()));
-  }
-  if (copied == size) message_.Drop();
-  request_ = ByteView(pieces.first(count), size);
-  return absl::OkStatus();
-}
-
-// They count with the message, of which they take the place; those in the
-// arena may count besides.
-absl::StatusOr<std::span<std::byte>> UnaryCall::RoomForCopies(size_t bytes) {
-  if (bytes <= CallArena::kLittleBytes) {
-    return arena_.TryAllocateSpan<std::byte>(bytes);
-  }
-  copies_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  return std::span<std::byte>(copies_.get(), bytes);
 }
 
 void UnaryCall::RunHandler() {
@@ -564,7 +511,8 @@ void UnaryCall::TakeReply(ReplyBuffer* reply) {
 
 void UnaryCall::Write(ReplyBuffer message, ResumeFn written, void* arg) {
   const Entry entry(this);
-  CountNoMore();
+  // One that is read has more to do than to tell.
+  if (method().reads == nullptr) CountNoMore();
   if (closed_) return;
   written_ = written;
   written_arg_ = arg;
@@ -606,7 +554,7 @@ void UnaryCall::Send(const absl::Status& error, bool begins) {
   grpc_op ops[4] = {};
   size_t count = 0;
   if (begins) ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
-  if (begins && error.ok()) {
+  if (begins && error.ok() && !method().streams) {
     ops[count].op = GRPC_OP_SEND_MESSAGE;
     ops[count++].data.send_message.send_message = &reply_;
   }
@@ -685,6 +633,7 @@ void UnaryCall::ForgetRequest() {
   message_.Drop();
   copies_.reset();
   inflater_.reset();
+  stream_message_.reset();
   arena_.Reset();
 }
 
@@ -817,6 +766,7 @@ const Method& UnaryCall::method() const {
 bool UnaryCall::unknown() const { return service_->handle(index_) == nullptr; }
 
 Admission::Kind UnaryCall::kind() const {
+  if (method().reads != nullptr) return Admission::Kind::kStream;
   return method().traffic == Traffic::kHeavy ? Admission::Kind::kQueued
                                              : Admission::Kind::kSmall;
 }
@@ -836,9 +786,9 @@ const char* UnaryCall::message_bound() const {
 size_t UnaryCall::max_message_bytes() const {
   if (const auto& own = service_->bounds()) return own->max_message_bytes;
   const size_t limit = io_->policy_.max_message_bytes;
-  return kind() == Admission::Kind::kQueued
-             ? limit
-             : std::min(limit, kMaxSmallMessageBytes);
+  return kind() == Admission::Kind::kSmall
+             ? std::min(limit, kMaxSmallMessageBytes)
+             : limit;
 }
 
 }  // namespace weir

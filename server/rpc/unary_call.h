@@ -1,6 +1,7 @@
-// A unary call over gRPC's completion queues: the one implementation of
-// ServerCall. Objects are reused by their I/O thread, so that a call costs no
-// heap block of ours. Used by its I/O thread only, but for Resume.
+// A call over gRPC's completion queues: the one implementation of ServerCall
+// for calls, and of ServerStream. Objects are reused by their I/O thread, so
+// that a call costs no heap block of ours. Used by its I/O thread only, but for
+// Resume.
 //
 // It speaks to gRPC's core, not to its C++ classes, for what those do not
 // offer: a call is there with its headers and may be refused before its message
@@ -12,7 +13,9 @@
 //
 // A fourth, closed, tells a handler that answers later that the caller has
 // gone. A large reply is written first (written), and its status follows. So is
-// each message of a method that streams its replies.
+// each message of a method that streams its replies. One whose caller streams
+// its messages has its handler called when it has arrived, and a message read
+// when that asks for one (unary_call_stream.cc).
 #pragma once
 
 #include <grpc/grpc.h>
@@ -27,11 +30,11 @@
 #include "server/rpc/message_inflater.h"
 #include "server/rpc/method_table.h"
 #include "server/rpc/received_message.h"
-#include "server/rpc/server_call.h"
+#include "server/rpc/server_stream.h"
 
 namespace weir {
 
-class UnaryCall final : public ServerCall, private CallLink {
+class UnaryCall final : public ServerStream, private CallLink {
  public:
   explicit UnaryCall(IoThread* io);
   ~UnaryCall() override;
@@ -58,6 +61,10 @@ class UnaryCall final : public ServerCall, private CallLink {
   void Reply(ReplyBuffer reply) override;
   void Fail(const absl::Status& error) override;
   void Write(ReplyBuffer message, ResumeFn written, void* arg) override;
+  void Read(ReadFn fn, void* arg) override;
+  void Defer(ResumeFn fn, void* arg) override;
+  void Finish() override;
+  IoThread& thread() const override { return *io_; }
 
  private:
   struct Node : InboxNode {
@@ -103,11 +110,17 @@ class UnaryCall final : public ServerCall, private CallLink {
   void EndUpload();
   static UnaryCall* ToDisplace(const IoThread& io);
   absl::Status TakeMessage();
+  void OnInflateTurn();
   void Inflate();
   absl::Status ViewMessage();
-  absl::Status ViewReceived();
-  absl::StatusOr<std::span<std::byte>> RoomForCopies(size_t bytes);
   void RunHandler();
+  void BeginStream();
+  void OnStreamMessage();
+  absl::Status TakeStreamMessage();
+  void GoOnInflating();
+  void InflateStreamMessage();
+  void Deliver(MessageOr message);
+  void OnDeferred();
   void WatchForClose();
   bool BeginAnswer(const absl::Status& status);
   // Nobody waits for its handler any more, or never did.
@@ -144,13 +157,13 @@ class UnaryCall final : public ServerCall, private CallLink {
   grpc_metadata_array headers_ = {};
   std::string connection_;  // gRPC's name of the connection
   ReceivedMessage message_;
-  std::unique_ptr<std::byte[]> copies_;  // of its small pieces, if not little
+  MessageCopies copies_;
   grpc_byte_buffer reply_ = {};
   grpc_slice details_ = {};  // of a status that is being sent
   int cancelled_ = 0;        // set with the event that says closed
 
   int depth_ = 0;
-  int events_ = 0;          // that will come
+  int events_ = 0;          // that will come, turns among them
   bool owed_ = false;       // IoThread counts it
   bool open_ = false;       // the same, among its open calls
   bool begun_ = false;      // a stream: its headers are sent
@@ -168,6 +181,11 @@ class UnaryCall final : public ServerCall, private CallLink {
   ResumeFn written_ = nullptr;  // of the message that is being written
   void* written_arg_ = nullptr;
 
+  // Of a stream that is read.
+  std::shared_ptr<StreamMessage> stream_message_;  // until it is whole
+  ReadFn read_ = nullptr;  // of the message that is asked for
+  void* read_arg_ = nullptr;
+
   std::unique_ptr<MessageInflater> inflater_;
   IoEvent arrived_event_;
   IoEvent message_event_;
@@ -176,6 +194,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   IoEvent closed_event_;
   Node resume_;
   Node inflate_;
+  Node deferred_;
 };
 
 }  // namespace weir

@@ -28,13 +28,15 @@ class Admission {
   // operates it) are answered at once and while the queue is full too: they
   // take no place in it, and have room for their bytes beyond the bound, which
   // is theirs whatever requests of the other kind hold. Their own replies that
-  // are not sent yet take of it.
-  enum class Kind : uint8_t { kQueued, kSmall };
+  // are not sent yet take of it. Streams, and what comes in them, take no place
+  // in the queue, and their bytes are as those of requests.
+  enum class Kind : uint8_t { kQueued, kSmall, kStream };
   static constexpr int64_t kSmallCallRoom = int64_t{64} << 20;
 
   // Held by a request from its admission until its reply is sent. Move-only;
-  // used and dropped on the thread that admitted it; meanwhile another may
-  // Charge, if that one does not.
+  // used and dropped on the thread that admitted it, but for a stream's, which
+  // may pass from one to another; meanwhile another may Charge, if that one
+  // does not.
   class Ticket {
    public:
     Ticket() = default;
@@ -107,7 +109,7 @@ class Admission {
   };
 
   int64_t ByteLimit(Kind kind) const {
-    return kind == Kind::kQueued ? max_bytes_ : max_bytes_ + kSmallCallRoom;
+    return kind == Kind::kSmall ? max_bytes_ + kSmallCallRoom : max_bytes_;
   }
   // What is held of all kinds and of this one.
   struct Held {

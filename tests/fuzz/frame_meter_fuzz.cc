@@ -17,7 +17,7 @@ using Verdict = FrameMeter::Verdict;
 constexpr size_t kHeaderBytes = 1000;
 // Of more some messages may be forgotten.
 constexpr size_t kMostBytes = size_t{16} << 10;
-constexpr size_t kMostMeterBytes = (size_t{16} << 10) + 512;
+constexpr size_t kMostMeterBytes = (size_t{32} << 10) + 512;
 
 void Check(bool holds) {
   if (!holds) std::abort();

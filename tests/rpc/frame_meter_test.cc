@@ -387,9 +387,88 @@ TEST(FrameMeterTest, ALargeMessageMayEndInSmallFrames) {
   EXPECT_EQ(connection.meter().ended_streams(), 0u);
 }
 
+// A message of so many bytes, as gRPC frames it.
+std::string Message(size_t size) {
+  std::string message(1, '\0');
+  for (const int shift : {24, 16, 8, 0}) {
+    message += static_cast<char>(size >> shift);
+  }
+  return message + std::string(size, 'x');
+}
+
+// A stream of messages goes on for ever, however small they are.
+TEST(FrameMeterTest, MessagesThatAreWholeOweNothing) {
+  Connection connection;
+  connection.Begin(1);
+  for (const size_t size : {size_t{3}, size_t{60}, size_t{1000}}) {
+    const std::string message = Message(size);
+    for (size_t i = 0; i < 4 * FrameMeter::kMostPieces; ++i) {
+      ASSERT_EQ(connection.Take(Head(message.size(), kData, 0, 1) + message),
+                Verdict::kFine);
+      ASSERT_FALSE(connection.Ends());
+    }
+  }
+  // Where one ends in the frame in which the next begins, too.
+  std::string messages;
+  for (int i = 0; i < 4000; ++i) messages += Message(20);
+  for (size_t at = 0; at < messages.size(); at += 30) {
+    const std::string part = messages.substr(at, 30);
+    ASSERT_EQ(connection.Take(Head(part.size(), kData, 0, 1) + part),
+              Verdict::kFine);
+    ASSERT_FALSE(connection.Ends());
+  }
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
+}
+
+// They take memory until they are read, and nobody has to.
+TEST(FrameMeterTest, EmptyMessagesOweSomething) {
+  Connection connection;
+  connection.Begin(1);
+  const std::string empty = Message(0);
+  for (int i = 0; connection.meter().ended_streams() == 0; ++i) {
+    ASSERT_LT(i, 4 * FrameMeter::kMostPieces);
+    connection.Take(Head(empty.size(), kData, 0, 1) + empty);
+  }
+}
+
+// What looks like messages within a message is none.
+TEST(FrameMeterTest, PiecesOfAMessageAreNoMessages) {
+  Connection connection;
+  connection.Begin(1);
+  const std::string inner = Message(3);
+  const std::string head = Message(1 << 20).substr(0, 5);
+  connection.Take(Head(head.size(), kData, 0, 1) + head);
+  size_t pieces = 0;
+  while (connection.meter().ended_streams() == 0) {
+    ASSERT_LT(++pieces, FrameMeter::kMostPieces);
+    connection.Take(Head(inner.size(), kData, 0, 1) + inner);
+  }
+}
+
+// Nor is there one behind what can be no head, or behind padding.
+TEST(FrameMeterTest, WhatIsNoMessageGivesNothingBack) {
+  constexpr uint8_t kPadded = 8;
+  const std::string message = Message(20);
+  const auto pieces = [&](uint8_t flags, const std::string& first) {
+    Connection connection;
+    connection.Begin(1);
+    connection.Take(Head(first.size(), kData, flags, 1) + first);
+    size_t count = 0;
+    while (connection.meter().ended_streams() == 0 && count < 10'000) {
+      connection.Take(Head(message.size(), kData, 0, 1) + message);
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(pieces(0, message), 10'000u);
+  EXPECT_LT(pieces(0, std::string(5, '\2')), FrameMeter::kMostPieces);
+  EXPECT_LT(pieces(kPadded, std::string(1, '\0') + message),
+            FrameMeter::kMostPieces);
+}
+
 // Whatever its client says has begun.
 TEST(FrameMeterTest, ItsOwnMemoryHasABound) {
-  constexpr size_t kMost = (size_t{16} << 10) + 512;
+  constexpr size_t kMost = (size_t{32} << 10) + 512;
   std::vector<uint32_t> ids;
   for (uint32_t id = 1; id < 40'000; id += 2) ids.push_back(id);
   const std::vector<uint32_t> descending(ids.rbegin(), ids.rend());

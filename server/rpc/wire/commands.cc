@@ -10,15 +10,40 @@ namespace {
 // Fields that are no command.
 constexpr uint32_t kFirstCommand = 2;
 
+// Fields of a message that nobody knows, where reading it is not to take long.
+constexpr int kMaxStrangeFields = 16;
+
 void ReadCommand(WireReader& reader, WireCommand* command) {
+  int strange = 0;
   while (reader.NextField()) {
     if (reader.number() < kFirstCommand) {
       reader.Skip();
+      if (++strange > kMaxStrangeFields) {
+        reader.Fail("a command has many fields that are none");
+      }
     } else if (command->number != 0) {
       reader.Fail("a command is set twice");
     } else {
       command->number = reader.number();
       command->message = reader.Bytes();
+    }
+  }
+}
+
+void ReadOpen(WireReader& reader, SessionOpenView* open) {
+  int strange = 0;
+  while (reader.NextField()) {
+    if (reader.number() == 1) {
+      open->session = reader.Varint();
+    } else if (reader.number() == 2) {
+      open->resume = reader.Bool();
+    } else if (reader.number() == 3) {
+      open->push_completions = reader.Bool();
+    } else {
+      reader.Skip();
+    }
+    if (++strange > kMaxStrangeFields) {
+      reader.Fail("it has a field twice, or many that are none");
     }
   }
 }
@@ -42,6 +67,47 @@ absl::Status ParseRunRequest(const ByteView& bytes, CallArena* arena,
   }
   request->commands = commands.span();
   return reader.status("RunRequest");
+}
+
+absl::Status ParseSessionRequest(const ByteView& bytes, CallArena* arena,
+                                 SessionRequestView* request) {
+  WireReader reader(bytes, arena);
+  ArenaList<WireCommand> commands(arena);
+  int strange = 0;
+  while (reader.NextField()) {
+    switch (reader.number()) {
+      case 1:
+        if (request->opens) {
+          reader.Fail("a session is opened twice");
+          break;
+        }
+        request->opens = true;
+        reader.Message("open",
+                       [&](WireReader&) { ReadOpen(reader, &request->open); });
+        break;
+      case 3:
+        if (WireCommand* const command =
+                commands.Add(SessionRequestView::kMaxCommands)) {
+          reader.Message("commands", commands.size() - 1,
+                         [&](WireReader&) { ReadCommand(reader, command); });
+        } else {
+          reader.FailTooMany("commands", SessionRequestView::kMaxCommands);
+        }
+        break;
+      default:
+        if (++strange > kMaxStrangeFields) {
+          reader.Fail("it has a number twice, or many fields that are none");
+        } else if (reader.number() == 2) {
+          request->first_sequence = reader.Varint();
+        } else if (reader.number() == 4) {
+          request->acknowledged = reader.Varint();
+        } else {
+          reader.Skip();
+        }
+    }
+  }
+  request->commands = commands.span();
+  return reader.status("SessionRequest");
 }
 
 absl::Status ParseTensorPut(const ByteView& bytes, CallArena* arena,

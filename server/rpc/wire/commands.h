@@ -1,6 +1,6 @@
-// The messages of weir.v1 that carry commands (RunRequest, TensorPut) without a
-// protobuf object: tensor data, and commands themselves, stay in the received
-// slices. Pure functions, any thread.
+// The messages of weir.v1 that carry commands (RunRequest, SessionRequest,
+// TensorPut) without a protobuf object: tensor data, and commands themselves,
+// stay in the received slices. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,21 @@ struct RunRequestView {
   std::span<const WireCommand> commands;
 };
 
+struct SessionOpenView {
+  uint64_t session = 0;
+  bool resume = false;
+  bool push_completions = false;
+};
+
+struct SessionRequestView {
+  static constexpr size_t kMaxCommands = 1024;
+  bool opens = false;
+  SessionOpenView open;
+  uint64_t first_sequence = 0;
+  std::span<const WireCommand> commands;
+  uint64_t acknowledged = 0;
+};
+
 struct TensorPutView {
   uint64_t tensor = 0;
   WireTensor value;  // without a name
@@ -39,6 +54,10 @@ struct TensorPutView {
 // that is two.
 absl::Status ParseRunRequest(const ByteView& bytes, CallArena* arena,
                              RunRequestView* request);
+// Takes no longer than so many commands do, whatever else is in the message:
+// where that has more of other fields than a few, it is refused.
+absl::Status ParseSessionRequest(const ByteView& bytes, CallArena* arena,
+                                 SessionRequestView* request);
 absl::Status ParseTensorPut(const ByteView& bytes, CallArena* arena,
                             TensorPutView* put);
 
