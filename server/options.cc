@@ -305,6 +305,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   double send_timeout = absl::ToDoubleSeconds(options.send_timeout);
 
   double space_lease = absl::ToDoubleSeconds(options.space_lease);
+  double linger = absl::ToDoubleSeconds(options.linger);
 
   std::string log_format = "text";
   std::string log_level = LogLevelName(options.log_level);
@@ -479,6 +480,15 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(Whole(1, 1'000'000))
       ->group("Spaces");
 
+  AddFlag(app, "--space-sessions", options.space_sessions,
+          "Sessions of one space")
+      ->check(Whole(1, 1'000'000))
+      ->group("Spaces");
+  AddFlag(app, "--linger", linger,
+          "Seconds that a session without a stream can be resumed")
+      ->check(Seconds(1e6))
+      ->group("Spaces");
+
   AddFlag(app, "--max-output-bytes", options.max_output_bytes,
           "Outputs of one evaluation; 0: the largest power of two in "
           "--host-bytes")
@@ -576,6 +586,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   options.drain_timeout = absl::Seconds(drain_timeout);
   options.max_connection_age = SecondsOrNever(connection_age);
   options.space_lease = absl::Seconds(space_lease);
+  options.linger = absl::Seconds(linger);
   options.receive_timeout = SecondsOrNever(receive_timeout);
   options.send_timeout = SecondsOrNever(send_timeout);
   if (options.strict_readiness && options.model_repository.empty()) {

@@ -45,6 +45,8 @@ struct ServerOptions {
   size_t space_contexts = 256;
   size_t space_timelines = 4096;
   size_t space_works = 1024;  // that are not done
+  size_t space_sessions = 8;
+  absl::Duration linger = absl::Seconds(30);  // of a session without a stream
   // Of one evaluation. 0: what a buffer of --host-bytes may have; a quarter of
   // the device's memory; what the device does in a time that somebody waits
   // (EvaluationLimits).

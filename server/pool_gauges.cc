@@ -1,5 +1,6 @@
 #include "server/pool_gauges.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -248,10 +249,22 @@ void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
           std::pair(Holding::kWorks, "works"),
           std::pair(Holding::kInputBytes, "input_bytes"),
           std::pair(Holding::kProgramBytes, "program_bytes"),
-          std::pair(Holding::kWaits, "waits")}) {
+          std::pair(Holding::kWaits, "waits"),
+          std::pair(Holding::kSessions, "sessions")}) {
       series.Add(Metric::kSpaceHeld, {name}, Double(held[what]));
     }
   });
+}
+
+void AddSessionGauges(Metrics* metrics, const Spaces& spaces,
+                      const Sessions& sessions) {
+  metrics->AddReader(Metric::kSessions, Metrics::ReadFn([&] {
+                       const uint64_t all = spaces.held()[Holding::kSessions];
+                       const uint64_t attached =
+                           std::min<uint64_t>(all, sessions.streams());
+                       return Samples{{{"attached"}, Double(attached)},
+                                      {{"detached"}, Double(all - attached)}};
+                     }));
 }
 
 void AddTransportGauges(Metrics* metrics, const Transport& transport,

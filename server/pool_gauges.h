@@ -13,6 +13,7 @@
 #include "server/options.h"
 #include "server/rpc/transport.h"
 #include "server/scheduling/admission.h"
+#include "server/services/session/sessions.h"
 #include "server/spaces/spaces.h"
 
 namespace weir {
@@ -24,6 +25,9 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
 
 void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
                     const SpaceRecorder& recorder);
+
+void AddSessionGauges(Metrics* metrics, const Spaces& spaces,
+                      const Sessions& sessions);
 
 // `most_connections` is the bound of its connections.
 void AddTransportGauges(Metrics* metrics, const Transport& transport,

@@ -115,6 +115,7 @@ struct Server::Impl {
     health.Unfollow();
     pulse.reset();
     leases.reset();
+    if (evaluator != nullptr) evaluator->sessions().Drain(UnixNanos());
     if (models != nullptr) StopLoading();
     if (loader.Joinable()) loader.Join();
     http.reset();
@@ -250,7 +251,10 @@ absl::Status Server::Impl::Open() {
   WEIR_RETURN_IF_ERROR(StartTransport());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());
-  if (spaces != nullptr) AddSpaceGauges(&metrics, *spaces, space_recorder);
+  if (spaces != nullptr) {
+    AddSpaceGauges(&metrics, *spaces, space_recorder);
+    AddSessionGauges(&metrics, *spaces, evaluator->sessions());
+  }
   AddTransportGauges(&metrics, *transport, connections);
   AddProcessMetrics(&metrics);
   model_metrics.AddReaders(*models, options.metrics_models);
@@ -599,6 +603,8 @@ DrainResult Server::Drain(const WaitFn& wait) {
   }
   const absl::Duration limit = SteadyNow() + impl_->options.drain_timeout;
   bool hurried = false;
+  impl_->evaluator->sessions().Drain(
+      UnixNanos() + absl::ToInt64Nanoseconds(limit - SteadyNow()));
   if (!loading && !lost()) {
     transport.CloseListeners();
     // Connections that never age would keep us waiting for their idle owners:

@@ -44,9 +44,9 @@ absl::StatusOr<std::string> ReadToken(const std::string& flag) {
 
 std::string HeldText(const v1::SpaceAmounts& held) {
   return absl::StrFormat(
-      "%d tensors of %s, %d contexts, %d timelines, %d works", held.tensors(),
-      ByteText(held.tensor_bytes()), held.contexts(), held.timelines(),
-      held.works());
+      "%d tensors of %s, %d contexts, %d timelines, %d works, %d sessions",
+      held.tensors(), ByteText(held.tensor_bytes()), held.contexts(),
+      held.timelines(), held.works(), held.sessions());
 }
 
 std::string AmountText(uint64_t held, uint64_t quota) {
@@ -90,14 +90,16 @@ int Show(const GlobalFlags& global, const std::string& flag) {
       "  tensors    %s, %s of %s\n"
       "  contexts   %s\n"
       "  timelines  %s\n"
-      "  works      %s\n",
+      "  works      %s\n"
+      "  sessions   %s\n",
       space->id(), OneLine(space->label()), OneLine(space->identity()),
       TimeText(space->opened_unix_ns()), DurationText(space->lease_ns()),
       AmountText(held.tensors(), quota.tensors()),
       ByteText(held.tensor_bytes()), ByteText(quota.tensor_bytes()),
       AmountText(held.contexts(), quota.contexts()),
       AmountText(held.timelines(), quota.timelines()),
-      AmountText(held.works(), quota.works()));
+      AmountText(held.works(), quota.works()),
+      AmountText(held.sessions(), quota.sessions()));
   return 0;
 }
 

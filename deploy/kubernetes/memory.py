@@ -26,18 +26,19 @@ STREAM_BYTES = 36 * 2**10
 PIECES_SHARE = 0.2
 # Of each connection: its frames that are looked at, as that page says; and what
 # gRPC keeps for it, and OpenSSL, which a test measures.
-FRAME_BYTES = 17 * 2**10
+FRAME_BYTES = 33 * 2**10
 PLAIN_BYTES = 24 * 2**10
 TLS_BYTES = 96 * 2**10
 # What callers keep between calls, of each: a space with what is known of works
-# that are done, a tensor with its memory's entry, a context, a timeline, and a
-# work that is not done. docs/limits.md#spaces says the same.
+# that are done, a tensor with its memory's entry, a context, a timeline, a work
+# that is not done, and a session with the answers that it keeps. docs/limits.md#spaces says the same.
 SPACE_BYTES = 2**10
 KEPT_WORK_BYTES = 512
 KEPT_TENSOR_BYTES = 2**10
 CONTEXT_BYTES = 8 * 2**10
 TIMELINE_BYTES = 2**10
 SPACE_WORK_BYTES = 8 * 2**10
+SESSION_BYTES = 3 * 2**19
 # A reply that nobody takes has up to so many times what it counts.
 REPLY_TIMES = 3
 
@@ -127,7 +128,8 @@ def spaces_bytes(number):
         number("WEIR_SPACE_TENSORS") * KEPT_TENSOR_BYTES +
         number("WEIR_SPACE_CONTEXTS") * CONTEXT_BYTES +
         number("WEIR_SPACE_TIMELINES") * TIMELINE_BYTES +
-        number("WEIR_SPACE_WORKS") * SPACE_WORK_BYTES)
+        number("WEIR_SPACE_WORKS") * SPACE_WORK_BYTES +
+        number("WEIR_SPACE_SESSIONS") * SESSION_BYTES)
 
 
 def parts(settings, limit):

@@ -51,19 +51,27 @@ bool Occupancy::TryEnter(HandlerId& handler) {
   HandlerId owner = 0;
   if (owner_.compare_exchange_strong(owner, handler,
                                      std::memory_order_acq_rel)) {
-    depth_ = 1;
-    return true;
-  }
-  if (owner == handler) {
-    ++depth_;
     return true;
   }
   handler = owner;
   return false;
 }
 
+bool Occupancy::TryEnterAgain(HandlerId handler) {
+  if (owner_.load(std::memory_order_acquire) != handler) return false;
+  ++again_;
+  return true;
+}
+
 absl::Status Occupancy::Enter(HandlerId handler) {
-  return TryEnter(handler) ? absl::OkStatus() : Busy(handler);
+  for (;;) {
+    HandlerId owner = handler;
+    if (TryEnter(owner)) return absl::OkStatus();
+    if (owner != handler) return Busy(owner);
+    MutexLock lock(&mu_);
+    if (TryEnterAgain(handler)) return absl::OkStatus();
+    // It has just left.
+  }
 }
 
 Occupancy::EntryId Occupancy::EnterQueued(HandlerId handler, Nanos deadline,
@@ -74,7 +82,7 @@ Occupancy::EntryId Occupancy::EnterQueued(HandlerId handler, Nanos deadline,
     // forgotten in it.
     MutexLock lock(&mu_);
     HandlerId owner = handler;
-    if (!TryEnter(owner)) {
+    if (!TryEnter(owner) && !TryEnterAgain(handler)) {
       if (queue_.size() < kMaxQueued) {
         const EntryId id = ++last_entry_;
         queue_.push_back({id, handler, std::move(done), 0});
@@ -113,17 +121,19 @@ bool Occupancy::CancelEntry(EntryId entry) {
 }
 
 void Occupancy::Leave() {
-  if (--depth_ > 0) return;
   Entrant next;
   {
     MutexLock lock(&mu_);
+    if (again_ > 0) {
+      --again_;
+      return;
+    }
     if (queue_.empty()) {
       owner_.store(0, std::memory_order_release);
       return;
     }
     next = std::move(queue_.front());
     queue_.pop_front();
-    depth_ = 1;
     owner_.store(next.handler, std::memory_order_release);
   }
   timers_->Cancel(next.timer);

@@ -2,8 +2,7 @@
 // again and leaves as often as it entered. Another one is refused, or waits in
 // a bounded queue, first come, first served, until its deadline.
 //
-// Thread-safe, but for Leave, which belongs to the handler inside. No callback
-// runs under a lock.
+// Thread-safe, whatever threads a handler is on. No callback runs under a lock.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +46,7 @@ class WEIR_EXPORT Occupancy : public std::enable_shared_from_this<Occupancy> {
   // True if `done` will not run; false if it has run or is about to.
   bool CancelEntry(EntryId entry);
 
-  // The handler leaves once; the last time the next one enters.
+  // The handler that is inside leaves once; the last time the next one enters.
   void Leave();
 
   HandlerId owner() const { return owner_.load(std::memory_order_acquire); }
@@ -63,8 +62,9 @@ class WEIR_EXPORT Occupancy : public std::enable_shared_from_this<Occupancy> {
 
   Occupancy(uint64_t context, TimerQueue* timers);
 
-  // False if somebody else is inside: then `handler` is the owner.
+  // False if somebody is inside: then `handler` is the owner.
   bool TryEnter(HandlerId& handler);
+  bool TryEnterAgain(HandlerId handler) WEIR_REQUIRES(mu_);
   absl::Status Busy(HandlerId owner);
   absl::Status QueueFull();
   // Takes the entrant out of the queue; one without id if it is not there.
@@ -72,13 +72,14 @@ class WEIR_EXPORT Occupancy : public std::enable_shared_from_this<Occupancy> {
 
   const uint64_t context_;
   TimerQueue* const timers_;
+  // Taken by whoever finds it 0, given away and given up under the lock.
   Atomic<HandlerId> owner_{0};
-  uint64_t depth_ = 0;  // the owner's own
   Atomic<uint64_t> refused_{0};
 
   Mutex mu_;
   EntryId last_entry_ WEIR_GUARDED_BY(mu_) = 0;
   std::deque<Entrant> queue_ WEIR_GUARDED_BY(mu_);
+  uint64_t again_ WEIR_GUARDED_BY(mu_) = 0;  // entries of the owner but one
 };
 
 }  // namespace weir

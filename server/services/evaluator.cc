@@ -5,6 +5,7 @@
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/services/evaluate_calls.h"
 #include "server/services/run_call.h"
+#include "server/services/session/session_stream.h"
 
 namespace weir {
 
@@ -15,6 +16,9 @@ void EvaluatorService::Register(MethodTable* table) {
   table->Add(service, "Evaluate", Traffic::kHeavy, EvaluateHandler(context_));
   table->Add(service, "Run", Traffic::kHeavy, [this](ServerCall& call) {
     HandleRun(context_, &commands_, call);
+  });
+  table->AddBidi(service, "Session", [this](ServerStream& call) {
+    HandleSession(context_, &commands_, &sessions_, call);
   });
 }
 

@@ -6,6 +6,7 @@
 #include "server/rpc/method_table.h"
 #include "server/services/commands/command_handlers.h"
 #include "server/services/service_context.h"
+#include "server/services/session/sessions.h"
 
 namespace weir {
 
@@ -15,9 +16,12 @@ class EvaluatorService {
       : context_(context), commands_(context) {}
   void Register(MethodTable* table);
 
+  Sessions& sessions() { return sessions_; }
+
  private:
   ServiceContext* const context_;
   const CommandHandlers commands_;
+  Sessions sessions_;
 };
 
 }  // namespace weir

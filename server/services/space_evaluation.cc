@@ -34,7 +34,7 @@ void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
   check_ = check;
   then_ = then;
   arg_ = arg;
-  if (until == SpaceWork::Until::kDone) {
+  if (until == SpaceWork::Until::kDone && call_->has_place()) {
     auto share = place_.space->account().Take(Holding::kWaits);
     if (!share.ok()) return Finish(share.status());
     wait_ = *std::move(share);
@@ -43,7 +43,8 @@ void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
 }
 
 void SpaceEvaluation::Enter() {
-  const HandlerId handler = NewHandlerId();
+  const HandlerId handler =
+      call_->handler() != 0 ? call_->handler() : NewHandlerId();
   if (place_.context == nullptr || !place_.queue) {
     // The activation keeps a context of its own.
     activation_ =
@@ -84,6 +85,7 @@ void SpaceEvaluation::Entered() {
   if (!status.ok()) return Finish(status);
   accepted_ = true;
   // It waits in its context from here on, which has bounds of its own.
+  call_->set_work_number(work_->number());
   call_->Launched();
   call_->OnCancel(
       [](ServerCall&, void* self) {

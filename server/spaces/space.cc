@@ -109,6 +109,7 @@ void Space::Close() {
   const absl::Status closed = WithReason(
       absl::CancelledError(absl::StrCat("space ", options_.id, " was closed")),
       "SPACE_CLOSED");
+  for (const auto& session : sessions_.Close()) session->SpaceClosed();
   for (const auto& work : running) work->Cancel();
   for (const auto& kept : timelines_.Close()) kept->timeline->Fail(closed);
   works_.Close();

@@ -1,6 +1,7 @@
-// What one caller keeps on the server: contexts, tensors, works and timelines
-// under numbers of its own, an account of how much that is, and a lease. All of
-// it ends when the space is closed, once what runs is done with it.
+// What one caller keeps on the server: contexts, tensors, works, timelines and
+// sessions under numbers of its own, an account of how much that is, and a
+// lease. All of it ends when the space is closed, once what runs is done with
+// it.
 //
 // Thread-safe.
 #pragma once
@@ -25,6 +26,7 @@
 #include "server/spaces/kept_tensor.h"
 #include "server/spaces/kept_work.h"
 #include "server/spaces/number_table.h"
+#include "server/spaces/space_session.h"
 #include "server/spaces/space_token.h"
 
 namespace weir {
@@ -86,6 +88,7 @@ class Space {
   NumberTable<KeptWork>& works() { return works_; }
   NumberTable<KeptContext>& contexts() { return contexts_; }
   NumberTable<KeptTimeline>& timelines() { return timelines_; }
+  NumberTable<SpaceSession>& sessions() { return sessions_; }
 
   // -- Its lease. A call that uses the space keeps it from running out.
 
@@ -121,6 +124,7 @@ class Space {
   NumberTable<KeptWork> works_{"work"};
   NumberTable<KeptContext> contexts_{"context"};
   NumberTable<KeptTimeline> timelines_{"timeline"};
+  NumberTable<SpaceSession> sessions_{"session"};
 
   mutable Mutex mu_;
   bool closed_ WEIR_GUARDED_BY(mu_) = false;

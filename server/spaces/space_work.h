@@ -58,6 +58,7 @@ class SpaceWork final : private WorkObserver,
   // What becomes of it is to be found under this number, as long as it is one
   // of the space's newest. Errors as NumberTable::Take.
   absl::Status SetNumber(uint64_t number);
+  uint64_t number() const { return number_; }  // 0: it has none
 
   // An error ends it, once it has a plan and before it runs.
   using PlanCheck = absl::AnyInvocable<absl::Status(const Plan& plan)>;

@@ -24,7 +24,8 @@ constexpr QuotaField kQuotaFields[] = {
     {Holding::kWorks, "works"},
     {Holding::kInputBytes, "input_bytes"},
     {Holding::kProgramBytes, "program_bytes"},
-    {Holding::kWaits, "waits"}};
+    {Holding::kWaits, "waits"},
+    {Holding::kSessions, "sessions"}};
 
 absl::StatusOr<Amounts> Quota(const Amounts& wanted, const Amounts& most) {
   Amounts quota = most;

@@ -159,6 +159,38 @@ TEST_P(ContextOccupancy, ExactlyOneOfManyThreadsWins) {
   EXPECT_EQ(context->owner(), 0u);
 }
 
+// As a session's commands are.
+TEST_P(ContextOccupancy, AHandlerMayBeOnSeveralThreads) {
+  constexpr int kRounds = 5'000;
+  auto context = NewContext();
+  const HandlerId handlers[] = {NewHandlerId(), NewHandlerId()};
+  std::atomic<int> inside[2] = {};
+  std::atomic<int> both{0};
+  std::atomic<int> entered{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, who = t % 2] {
+      for (int i = 0; i < kRounds; ++i) {
+        auto outer = context->Enter(handlers[who]);
+        if (!outer.ok()) continue;
+        ++inside[who];
+        both += inside[1 - who] > 0;
+        // It is inside: it may enter again whatever others of it do.
+        auto inner = context->Enter(handlers[who]);
+        if (inner.ok()) ++entered;
+        outer->Leave();
+        both += inside[1 - who] > 0;
+        --inside[who];
+        if (inner.ok()) inner->Leave();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(both, 0);
+  EXPECT_GT(entered, 0);
+  EXPECT_EQ(context->owner(), 0u);
+}
+
 TEST(OccupancyTest, AnEntryThatIsOverHasNoTimer) {
   TimerQueue timers;
   const auto occupancy = Occupancy::Create(/*context=*/1, &timers);

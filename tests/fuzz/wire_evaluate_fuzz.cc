@@ -36,6 +36,9 @@ bool MayHoldBroken(const View& view) {
 bool MayHoldBroken(const RunRequestView& view) {
   return !view.commands.empty();
 }
+bool MayHoldBroken(const SessionRequestView& view) {
+  return !view.commands.empty();
+}
 bool MayHoldBroken(const TensorPutView&) { return false; }
 
 template <typename View>
@@ -97,6 +100,8 @@ void Run(std::string_view bytes, size_t piece) {
   Parse(&ParseExplainRequest, bytes, sliced.view(), &arena, &explain);
   RunRequestView run;
   Parse(&ParseRunRequest, bytes, sliced.view(), &arena, &run);
+  SessionRequestView session;
+  Parse(&ParseSessionRequest, bytes, sliced.view(), &arena, &session);
   TensorPutView put;
   Parse(&ParseTensorPut, bytes, sliced.view(), &arena, &put);
 }

@@ -297,6 +297,10 @@ class Python(Folder):
         [program] = blocks("Spaces", "python")
         self.assertEqual(self.run_program(program), "[1024. 2048. 3072.]\n")
 
+    def test_commands_of_a_session(self):
+        [program] = blocks("Sessions", "python")
+        self.assertEqual(self.run_program(program), "[1, 2, 3]\n")
+
     def test_beside_tritonclient_and_googleapis_in_one_process(self):
         """All three define what our server's own files define too; each call
         and its error are read with the others' classes."""

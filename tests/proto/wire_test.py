@@ -160,8 +160,11 @@ class Style(unittest.TestCase):
                     yield f"{name} is not CamelCase"
                 # Open of Spaces may say what it opens: OpenSpaceRequest.
                 service = name.split()[-1].split(".")[-2]
+                # Of a stream each way no message answers another.
+                both = rpc.client_streaming and rpc.server_streaming
                 for message, end in ((rpc.input_type, "Request"),
-                                     (rpc.output_type, "Response")):
+                                     (rpc.output_type,
+                                      "Event" if both else "Response")):
                     if message not in {
                             f".weir.v1.{rpc.name}{what}{end}" for what in
                             ("", service, service.removesuffix("s"))}:

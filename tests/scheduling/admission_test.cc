@@ -14,6 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr Nanos kNow = 1000;
+constexpr auto kStream = Admission::Kind::kStream;
 
 TEST(AdmissionTest, RefusesWhatIsTooLate) {
   Admission admission(10, 1000);
@@ -162,6 +163,24 @@ TEST(AdmissionTest, WhatCanNeverFitHasNoRetryHint) {
   const absl::Status later = grows->Charge((size_t{8} << 20) - 1000);
   EXPECT_EQ(Reason(later), "QUEUE_BYTES_FULL");
   EXPECT_TRUE(RetryAfter(later).has_value());
+}
+
+// Streams last for long, and do not wait; their bytes are as others'.
+TEST(AdmissionTest, AStreamTakesNoPlace) {
+  Admission admission(1, 100);
+  auto stream = admission.Admit(10, kNoDeadline, kNow, kStream);
+  auto other = admission.Admit(10, kNoDeadline, kNow, kStream);
+  EXPECT_TRUE(stream.ok() && other.ok());
+  EXPECT_EQ(admission.requests(), 0);
+  EXPECT_EQ(admission.waiting(), 0);
+  EXPECT_EQ(admission.bytes(), 20);
+  EXPECT_TRUE(admission.Admit(10, kNoDeadline, kNow).ok());
+  EXPECT_EQ(Reason(admission.Admit(81, kNoDeadline, kNow, kStream).status()),
+            "QUEUE_BYTES_FULL");
+  EXPECT_EQ(Reason(stream->Charge(size_t{2} << 20)), "QUEUE_BYTES_FULL");
+  std::thread([&] { other->Reset(); }).join();
+  stream->Reset();
+  EXPECT_EQ(admission.bytes(), 0);
 }
 
 TEST(AdmissionTest, AReplyHoldsItsBytesAndNoPlace) {

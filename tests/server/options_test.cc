@@ -122,6 +122,8 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
               "--space-contexts=15",
               "--space-timelines=16",
               "--space-works=17",
+              "--space-sessions=18",
+              "--linger=19",
               "--cache-dir=/tmp/cache",
               "--drain-delay=1.5",
               "--drain-timeout=2",
@@ -148,6 +150,8 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(options.space_contexts, 15u);
   EXPECT_EQ(options.space_timelines, 16u);
   EXPECT_EQ(options.space_works, 17u);
+  EXPECT_EQ(options.space_sessions, 18u);
+  EXPECT_EQ(options.linger, absl::Seconds(19));
   EXPECT_EQ(options.cache_dir, "/tmp/cache");
   EXPECT_TRUE(options.cache_dir_given);
   EXPECT_EQ(options.drain_delay, absl::Seconds(1.5));

@@ -18,6 +18,7 @@ TEST(SpacesOptionsTest, AreWhatTheFlagsSay) {
   options.space_contexts = 20;
   options.space_timelines = 30;
   options.space_works = 40;
+  options.space_sessions = 50;
   const SpacesOptions spaces = MakeSpacesOptions(options, 12'000, kOrigin);
   EXPECT_EQ(spaces.lease, 7'000'000'000);
   EXPECT_EQ(spaces.origin, kOrigin);
@@ -30,7 +31,8 @@ TEST(SpacesOptionsTest, AreWhatTheFlagsSay) {
   const std::pair<Holding, uint64_t> counted[] = {{Holding::kTensors, 10},
                                                   {Holding::kContexts, 20},
                                                   {Holding::kTimelines, 30},
-                                                  {Holding::kWorks, 40}};
+                                                  {Holding::kWorks, 40},
+                                                  {Holding::kSessions, 50}};
   for (const auto& [what, amount] : counted) {
     EXPECT_EQ(spaces.space[what], amount);
     EXPECT_EQ(spaces.identity[what], 4 * amount);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +21,10 @@ inline constexpr char kSpaceHeader[] = "weir-space-bin";
 // A server, and a space of a client's on it.
 class SpaceCallTest : public ::testing::Test {
  protected:
+  explicit SpaceCallTest(
+      const std::function<void(ServerOptions&)>& change = nullptr)
+      : server_(change) {}
+
   void SetUp() override { token_ = Open(); }
 
   std::string Open(const v1::OpenSpaceRequest& request = {}) {

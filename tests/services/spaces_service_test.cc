@@ -159,8 +159,8 @@ TEST_F(SpacesServiceTest, AClosedSpaceIsGone) {
   EXPECT_EQ(server_.Metric("weir_spaces_opened_total"), 1);
   EXPECT_EQ(server_.Metric("weir_spaces_closed_total{why=\"closed\"}"), 1);
   EXPECT_EQ(server_.Metric("weir_spaces_closed_total{why=\"lease\"}"), 0);
-  for (const char* what :
-       {"tensor_bytes", "tensors", "contexts", "timelines", "works"}) {
+  for (const char* what : {"tensor_bytes", "tensors", "contexts", "timelines",
+                           "works", "sessions"}) {
     EXPECT_EQ(
         server_.Metric("weir_space_held{what=\"" + std::string(what) + "\"}"),
         0);

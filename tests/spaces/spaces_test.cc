@@ -73,7 +73,8 @@ TEST(SpacesTest, WhoAsksForMoreIsToldWhichFieldIsAtFault) {
       {Holding::kWorks, "quota.works"},
       {Holding::kInputBytes, "quota.input_bytes"},
       {Holding::kProgramBytes, "quota.program_bytes"},
-      {Holding::kWaits, "quota.waits"}};
+      {Holding::kWaits, "quota.waits"},
+      {Holding::kSessions, "quota.sessions"}};
   for (const auto& [what, field] : fields) {
     Amounts quota;
     quota[what] = 1001;

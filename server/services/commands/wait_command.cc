@@ -64,7 +64,9 @@ class WaitCall {
                        "of which there may be ", kMaxEntries));
     }
     WEIR_ASSIGN_OR_RETURN(space_, RequireSpace(*context_, call_));
-    WEIR_ASSIGN_OR_RETURN(share_, space_->account().Take(Holding::kWaits));
+    if (call_.has_place()) {
+      WEIR_ASSIGN_OR_RETURN(share_, space_->account().Take(Holding::kWaits));
+    }
     return FindPoints(request);
   }
 
@@ -113,6 +115,7 @@ class WaitCall {
               },
               this);
         });
+    call_.Launched();
     call_.OnCancel(
         [](ServerCall&, void* self) {
           auto* const wait = static_cast<WaitCall*>(self);

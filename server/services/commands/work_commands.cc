@@ -1,16 +1,11 @@
 #include "server/services/commands/work_commands.h"
 
-#include <optional>
-
 #include "absl/strings/str_cat.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/command.pb.h"
 #include "server/services/commands/in_space.h"
-#include "server/services/failure_proto.h"
-#include "server/services/report_proto.h"
-#include "server/spaces/kept_work.h"
+#include "server/services/work_status.h"
 #include "server/spaces/space.h"
 
 namespace weir {
@@ -25,21 +20,8 @@ absl::Status QueryWork(const ServiceContext& context, Space& space,
         "report", absl::StrCat(request.report(), " is not a report level"));
   }
   WEIR_ASSIGN_OR_RETURN(const auto work, space.works().Find(request.work()));
-  // Its end first: a state that is read later is not behind it.
-  const std::optional<KeptWork::End> end = work->end();
-  response->set_state(
-      StateToProto(end.has_value() ? end->report.state : work->state()));
-  if (!end.has_value()) return absl::OkStatus();
-  if (!end->status.ok()) {
-    *response->mutable_failure() = ToFailure(end->status);
-  }
-  FillReport(end->report,
-             {.device = work->device().info(),
-              .received = end->report.accepted_at,
-              .replied = NowNanos(),
-              .unix_minus_steady_ns = context.unix_minus_steady_ns,
-              .full = request.report() == v1::REPORT_LEVEL_FULL},
-             response->mutable_report());
+  *response =
+      StatusOf(context, *work, request.report() == v1::REPORT_LEVEL_FULL);
   return absl::OkStatus();
 }
 

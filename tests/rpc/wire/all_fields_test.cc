@@ -248,6 +248,11 @@ TEST_P(AllFields, OfARunRequestAreRead) {
   ExpectRead(&ParseRunRequest, request.SerializeAsString(), request);
 }
 
+TEST_P(AllFields, OfASessionRequestAreRead) {
+  const auto request = Filled<v1::SessionRequest>(GetParam());
+  ExpectRead(&ParseSessionRequest, request.SerializeAsString(), request);
+}
+
 TEST_P(AllFields, OfATensorPutAreRead) {
   const auto put = Filled<v1::TensorPut>(GetParam());
   ExpectRead(&ParseTensorPut, put.SerializeAsString(), put);

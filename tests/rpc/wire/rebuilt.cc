@@ -84,6 +84,18 @@ void Rebuild(std::span<const InferParameter> from, Map* parameters) {
   }
 }
 
+// Commands are not looked into by our parser: what is broken in one stays out,
+// as does one that nobody knows.
+void Rebuild(const WireCommand& from, v1::Command* command) {
+  const std::string bytes = ToString(from.message);
+  std::string field;
+  if (from.number != 0) {
+    field.resize(BytesFieldSize(from.number, bytes.size()));
+    WireWriter(field.data()).BytesField(from.number, bytes);
+  }
+  command->ParsePartialFromString(field);
+}
+
 }  // namespace
 
 v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from) {
@@ -132,16 +144,23 @@ v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from) {
 v1::RunRequest Rebuilt(const RunRequestView& from) {
   v1::RunRequest request;
   for (const WireCommand& command : from.commands) {
-    // Commands are not looked into by our parser: what is broken in one stays
-    // out, as does one that nobody knows.
-    const std::string bytes = ToString(command.message);
-    std::string field;
-    if (command.number != 0) {
-      field.resize(BytesFieldSize(command.number, bytes.size()));
-      WireWriter(field.data()).BytesField(command.number, bytes);
-    }
-    request.add_commands()->ParsePartialFromString(field);
+    Rebuild(command, request.add_commands());
   }
+  return request;
+}
+
+v1::SessionRequest Rebuilt(const SessionRequestView& from) {
+  v1::SessionRequest request;
+  if (from.opens) {
+    request.mutable_open()->set_session(from.open.session);
+    request.mutable_open()->set_resume(from.open.resume);
+    request.mutable_open()->set_push_completions(from.open.push_completions);
+  }
+  request.set_first_sequence(from.first_sequence);
+  for (const WireCommand& command : from.commands) {
+    Rebuild(command, request.add_commands());
+  }
+  request.set_acknowledged(from.acknowledged);
   return request;
 }
 

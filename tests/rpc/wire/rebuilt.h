@@ -14,6 +14,7 @@ namespace weir {
 
 v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from);
 v1::RunRequest Rebuilt(const RunRequestView& from);
+v1::SessionRequest Rebuilt(const SessionRequestView& from);
 v1::TensorPut Rebuilt(const TensorPutView& from);
 v1::ExplainRequest Rebuilt(const ExplainRequestView& from);
 inference::ModelInferRequest Rebuilt(const InferRequest& from);

@@ -1,0 +1,30 @@
+#include "server/services/work_status.h"
+
+#include <optional>
+
+#include "kernels/base/clock.h"
+#include "server/services/failure_proto.h"
+#include "server/services/report_proto.h"
+
+namespace weir {
+
+v1::WorkStatus StatusOf(const ServiceContext& context, const KeptWork& work,
+                        bool full) {
+  v1::WorkStatus status;
+  // Its end first: a state that is read later is not behind it.
+  const std::optional<KeptWork::End> end = work.end();
+  status.set_state(
+      StateToProto(end.has_value() ? end->report.state : work.state()));
+  if (!end.has_value()) return status;
+  if (!end->status.ok()) *status.mutable_failure() = ToFailure(end->status);
+  FillReport(end->report,
+             {.device = work.device().info(),
+              .received = end->report.accepted_at,
+              .replied = NowNanos(),
+              .unix_minus_steady_ns = context.unix_minus_steady_ns,
+              .full = full},
+             status.mutable_report());
+  return status;
+}
+
+}  // namespace weir
