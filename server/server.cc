@@ -282,6 +282,12 @@ absl::Status Server::Impl::Open() {
     metrics.AddReader(Metric::kTlsReloadFailures, [this] {
       return static_cast<double>(tls_state.reload_failures.load());
     });
+    metrics.AddReader(Metric::kTlsHandshakes, [this] {
+      return static_cast<double>(tls_state.handshakes.load());
+    });
+    metrics.AddReader(Metric::kTlsHandshakeFailures, [this] {
+      return static_cast<double>(grpc_lines.handshake_failures());
+    });
   }
   // With all there is to read: not even the first scrape lacks a series.
   WEIR_RETURN_IF_ERROR(StartHttp());

@@ -171,10 +171,15 @@ ROWS = (
               share("weir_requests_refused_total", "weir_requests_total",
                     "{{method}}", " by (method) ")),
     )),
-    ("Latency", 4, 8, (
+    ("Latency", 3, 8, (
         lines("Latency", "s",
               "Of calls that succeeded, from receiving one to its answer.",
               *quantiles("weir_request_seconds", "method", "{{method}}")),
+        areas("Given up, by method", "reqps",
+              "Nobody waited for their answer any more: their deadlines had "
+              "passed, or their callers had left.",
+              rate("weir_request_given_up_seconds_count", "method",
+                   "{{method}}")),
         heatmap("Latency distribution", "s", "ModelInfer and Evaluate.",
                 ("sum by (le) (increase(weir_request_seconds_bucket{$SERVERS, "
                  'method=~"ModelInfer|Evaluate"}[$RATE]))', "{{le}}")),
@@ -222,7 +227,7 @@ ROWS = (
               "Mean batch size of served models.",
               mean("weir_batch_size", "{{pod}}", " by (pod) ")),
     )),
-    ("Models", 4, 8, (
+    ("Models", 3, 8, (
         areas("Models by state", "none", "Model versions, all servers.",
               ("sum by (state) (weir_models{$SERVERS})", "{{state}}")),
         areas("Requests by model", "reqps",
@@ -235,6 +240,10 @@ ROWS = (
               "fault.",
               share("weir_model_errors_total", "weir_model_requests_total",
                     "{{model}} {{version}}", " by (model, version) ")),
+        areas("Given up, by model", "reqps",
+              "Nobody waited for their answer any more.",
+              rate("weir_model_given_up_seconds_count", "model, version",
+                   "{{model}} {{version}}")),
         lines("Latency by model", "s", "Of requests that succeeded.",
               *quantiles("weir_model_request_seconds", "model, version",
                          "{{model}} {{version}}")),
@@ -292,6 +301,13 @@ ROWS = (
         areas("Connections closed as they came", "cps",
               "--max-connections and --max-peer-connections.",
               rate("weir_connections_closed_total", "reason", "{{reason}}")),
+        lines("TLS handshakes", "cps",
+              "Those that began, as by a TCP probe too, and of them those that "
+              "failed.",
+              ("sum(rate(weir_tls_handshakes_total{$SERVERS}[$RATE]))",
+               "begun"),
+              ("sum(rate(weir_tls_handshake_failures_total{$SERVERS}[$RATE]))",
+               "failed")),
         areas("Cut for what they sent", "cps",
               "Connections, and streams of them, that did what no stock client "
               "does (docs/threat_model.md).",

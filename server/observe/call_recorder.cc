@@ -1,5 +1,6 @@
 #include "server/observe/call_recorder.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@ namespace {
 constexpr int64_t kBurst = 100;
 constexpr Nanos kInterval = 200'000'000;
 constexpr Nanos kReportAfter = 10'000'000'000;
+// How much sooner than its deadline a call's caller may leave because of it,
+// beside what is rounded.
+constexpr Nanos kMostEarly = 10'000'000;
 // Of what callers choose.
 constexpr size_t kMaxErrorBytes = 512;
 
@@ -51,6 +55,22 @@ std::string RefusalOf(const absl::Status& status) {
   return late ? std::string(Metrics::kDeadlinePassed) : "";
 }
 
+// As the caller sees it, for which gRPC leaves at its deadline: a moment before
+// that has come by the server's clock, as it was told a time that was rounded
+// up, and only then began to count.
+absl::Status AsItsCallerSeesIt(const ServerCall& call,
+                               const absl::Status& status, Delivery delivery) {
+  if (status.code() != absl::StatusCode::kCancelled ||
+      delivery == Delivery::kCut || call.deadline() == kNoDeadline) {
+    return status;
+  }
+  const Nanos given = std::max<Nanos>(call.deadline() - call.received(), 0);
+  const Nanos early = std::min(kMostEarly, given / 8) + given / 50;
+  if (call.answered() < call.deadline() - early) return status;
+  return absl::DeadlineExceededError(
+      "the deadline passed before the call was answered, and its caller left");
+}
+
 // The caller's own id, or none.
 std::string_view GivenId(const ServerCall& call) {
   std::string_view id = call.Header("x-request-id").value_or("");
@@ -70,9 +90,10 @@ CallRecorder::CallRecorder(Metrics* metrics, Logger* logger, TimerQueue* timers,
       servers_(kBurst, kInterval) {}
 
 void CallRecorder::OnEnded(const ServerCall& call, const Method& method,
-                           const absl::Status& status, Delivery delivery) {
+                           const absl::Status& given, Delivery delivery) {
+  const absl::Status status = AsItsCallerSeesIt(call, given, delivery);
   metrics_->RecordCall(method.number, status.code(),
-                       call.answered() - call.received());
+                       call.whole() ? call.answered() - call.received() : 0);
   if (const std::string refusal = RefusalOf(status); !refusal.empty()) {
     metrics_->RecordRefusal(method.number, refusal);
   }

@@ -1,4 +1,6 @@
-// Counts every call and writes its log line when it has ended: level debug for
+// Counts every call and writes its log line when it has ended, with the code
+// that its caller sees: one who left at its deadline has DEADLINE_EXCEEDED,
+// whatever the server was told first. The line has level debug for
 // OK, info where the caller was at fault, warning for the rest. Lines of failed
 // calls are bounded, and the server says how many it left out. Used by the I/O
 // threads.
@@ -25,7 +27,7 @@ class CallRecorder final : public CallObserver {
                std::string id_prefix);
 
   void OnEnded(const ServerCall& call, const Method& method,
-               const absl::Status& status, Delivery delivery) override;
+               const absl::Status& given, Delivery delivery) override;
 
   // Says now how many lines were left out since it was last said.
   void ReportSuppressed();

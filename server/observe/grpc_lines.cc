@@ -6,6 +6,9 @@ namespace {
 constexpr int64_t kBurst = 20;
 constexpr Nanos kInterval = 1'000'000'000;
 constexpr size_t kMaxTextBytes = 512;
+// How gRPC 1.51 begins to tell that a handshake failed.
+constexpr std::string_view kTlsSource = "ssl_transport_security.cc:";
+constexpr std::string_view kTlsFailed = "Handshake failed";
 
 }  // namespace
 
@@ -14,6 +17,9 @@ GrpcLines::GrpcLines(Logger* logger)
 
 void GrpcLines::Write(bool error, std::string_view source,
                       std::string_view text, Nanos now) {
+  if (error && source.starts_with(kTlsSource) && text.starts_with(kTlsFailed)) {
+    ++handshake_failures_;
+  }
   const LogLevel level = error ? LogLevel::kWarning : LogLevel::kDebug;
   if (!logger_->enabled(level) || !limiter_.Allow(now)) return;
   ReportSuppressed();

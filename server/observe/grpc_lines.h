@@ -2,6 +2,7 @@
 // bounded, as any stranger with a socket can cause them. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
@@ -24,10 +25,14 @@ class GrpcLines {
   // with the next line that it lets through.
   void ReportSuppressed();
   uint64_t suppressed_total() const { return limiter_.suppressed_total(); }
+  // Lines, written or not, that tell of a TLS handshake which failed. A client
+  // that ends one without a word is in none.
+  uint64_t handshake_failures() const { return handshake_failures_.load(); }
 
  private:
   Logger* const logger_;
   LineLimiter limiter_;
+  std::atomic<uint64_t> handshake_failures_{0};
 };
 
 }  // namespace weir

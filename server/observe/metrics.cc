@@ -132,8 +132,10 @@ void Metrics::SetMethods(std::vector<std::string> names) {
   methods_ = std::move(names);
 }
 
-void Metrics::Observe(TimeHistogram* histogram, Nanos duration) {
-  histogram->buckets[BucketOf(kTimeBounds, duration)].Add(1);
+template <size_t kBounds>
+void Metrics::Observe(const std::array<Nanos, kBounds>& bounds, Nanos duration,
+                      Histogram<kBounds>* histogram) {
+  histogram->buckets[BucketOf(bounds, duration)].Add(1);
   histogram->sum.Add(static_cast<uint64_t>(std::max<Nanos>(duration, 0)));
 }
 
@@ -143,7 +145,11 @@ void Metrics::RecordCall(size_t method, absl::StatusCode code, Nanos duration) {
   MethodShard& calls = shard.methods[method];
   calls.codes[std::min<size_t>(static_cast<size_t>(code), kCodes - 1)].Add(1);
   // A call that fails fast must not pass for a fast one.
-  if (code == absl::StatusCode::kOk) Observe(&calls.seconds, duration);
+  if (code == absl::StatusCode::kOk) {
+    Observe(kTimeBounds, duration, &calls.seconds);
+  } else if (IsGivenUp(code)) {
+    Observe(kGivenUpBounds, duration, &calls.given_up);
+  }
 }
 
 void Metrics::RecordRefusal(size_t method, std::string_view reason) {
@@ -157,9 +163,9 @@ void Metrics::RecordRefusal(size_t method, std::string_view reason) {
 
 void Metrics::RecordStages(const StageTimes& times) {
   Shard& shard = shards_.Mine();
-  if (times.queue >= 0) Observe(&shard.queue, times.queue);
-  if (times.lane >= 0) Observe(&shard.lane, times.lane);
-  if (times.compute >= 0) Observe(&shard.compute, times.compute);
+  if (times.queue >= 0) Observe(kTimeBounds, times.queue, &shard.queue);
+  if (times.lane >= 0) Observe(kTimeBounds, times.lane, &shard.lane);
+  if (times.compute >= 0) Observe(kTimeBounds, times.compute, &shard.compute);
 }
 
 void Metrics::RecordBatch(int64_t rows) {
@@ -208,8 +214,8 @@ void Metrics::ClearReaders() {
 
 // Every RPC has all its series from the start: a counter that begins with its
 // first event has no rate then.
-void Metrics::ReadCalls(Family* requests, Family* refused,
-                        Family* seconds) const {
+void Metrics::ReadCalls(Family* requests, Family* refused, Family* seconds,
+                        Family* given_up) const {
   std::vector<std::string> names;
   {
     MutexLock lock(&mu_);
@@ -240,6 +246,12 @@ void Metrics::ReadCalls(Family* requests, Family* refused,
         [m](const Shard& shard) -> const TimeHistogram* {
           return m < shard.methods.size() ? &shard.methods[m].seconds : nullptr;
         });
+    given_up->AddHistogram({names[m]}, shards_, kGivenUpBounds, kNanosPerSecond,
+                           [m](const Shard& shard) -> const GivenUpHistogram* {
+                             return m < shard.methods.size()
+                                        ? &shard.methods[m].given_up
+                                        : nullptr;
+                           });
   }
 }
 
@@ -250,7 +262,7 @@ std::string Metrics::Text() const {
     return &read[static_cast<size_t>(metric)];
   };
   ReadCalls(at(Metric::kRequests), at(Metric::kRefused),
-            at(Metric::kRequestSeconds));
+            at(Metric::kRequestSeconds), at(Metric::kGivenUpSeconds));
   auto add_times = [&](Metric metric, TimeHistogram Shard::*member) {
     at(metric)->AddHistogram(
         {}, shards_, kTimeBounds, kNanosPerSecond,

@@ -53,6 +53,12 @@ struct StageTimes {
   Nanos compute = -1;
 };
 
+// Whether a call that ends so has nobody who waits for its answer.
+constexpr bool IsGivenUp(absl::StatusCode code) {
+  return code == absl::StatusCode::kCancelled ||
+         code == absl::StatusCode::kDeadlineExceeded;
+}
+
 class Metrics {
   struct Family;
 
@@ -63,6 +69,10 @@ class Metrics {
       500'000,       1'000'000,     2'500'000,     5'000'000,     10'000'000,
       25'000'000,    50'000'000,    100'000'000,   250'000'000,   500'000'000,
       1'000'000'000, 2'500'000'000, 5'000'000'000, 10'000'000'000};
+  // Those of what nobody waited for: few, and each one of the above.
+  static constexpr std::array<Nanos, 10> kGivenUpBounds = {
+      10'000'000,  25'000'000,    50'000'000,    100'000'000,   250'000'000,
+      500'000'000, 1'000'000'000, 2'500'000'000, 5'000'000'000, 10'000'000'000};
   static constexpr std::array<int64_t, 9> kBatchBounds = {1,  2,  4,   8,  16,
                                                           32, 64, 128, 256};
 
@@ -124,8 +134,8 @@ class Metrics {
   // Names the RPCs that RecordCall counts; once, before the first of them.
   void SetMethods(std::vector<std::string> names);
 
-  // An answered call of RPC number `method`. Of those that succeeded it keeps
-  // the duration.
+  // An answered call of RPC number `method`. It keeps the duration of those
+  // that succeeded, and of those that nobody waited for.
   void RecordCall(size_t method, absl::StatusCode code, Nanos duration);
   // Such a call was refused: `reason` is one of kRefusals, or counts as the
   // last of them.
@@ -156,12 +166,14 @@ class Metrics {
     OwnedCounter sum;
   };
   using TimeHistogram = Histogram<kTimeBounds.size()>;
+  using GivenUpHistogram = Histogram<kGivenUpBounds.size()>;
   using BatchHistogram = Histogram<kBatchBounds.size()>;
 
   struct MethodShard {
     std::array<OwnedCounter, kCodes> codes;
     std::array<OwnedCounter, kRefusals.size()> refusals;
     TimeHistogram seconds;
+    GivenUpHistogram given_up;
   };
   struct alignas(64) Shard {
     std::vector<MethodShard> methods;
@@ -169,9 +181,12 @@ class Metrics {
     BatchHistogram batch;
   };
 
-  static void Observe(TimeHistogram* histogram, Nanos duration);
+  template <size_t kBounds>
+  static void Observe(const std::array<Nanos, kBounds>& bounds, Nanos duration,
+                      Histogram<kBounds>* histogram);
   std::unique_ptr<Shard> MakeShard() const;
-  void ReadCalls(Family* requests, Family* refused, Family* seconds) const;
+  void ReadCalls(Family* requests, Family* refused, Family* seconds,
+                 Family* given_up) const;
 
   const bool triton_;
   mutable Mutex mu_;

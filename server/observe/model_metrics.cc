@@ -42,6 +42,9 @@ void WriteOurs(const Labels& labels, const ModelCounts& counts,
   series->AddTimes(Metric::kModelRequestSeconds, labels,
                    ModelCounts::kSecondsBounds, counts.seconds,
                    counts.request_ns);
+  series->AddTimes(Metric::kModelGivenUpSeconds, labels,
+                   ModelCounts::kGivenUpBounds, counts.given_up,
+                   counts.given_up_ns);
 }
 
 void WriteTritons(const Labels& labels, const ModelCounts& counts,
@@ -122,7 +125,15 @@ void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
   if (code != absl::StatusCode::kOk) {
     if (IsServersFault(code)) counters.errors.Add(1);
     FailureCounter(counters, code, executed).Add(1);
-    counters.failure_ns.Add(Elapsed(received, now));
+    const uint64_t failure_ns = Elapsed(received, now);
+    counters.failure_ns.Add(failure_ns);
+    if (IsGivenUp(code)) {
+      counters
+          .given_up[BucketOf(ModelCounts::kGivenUpBounds,
+                             static_cast<Nanos>(failure_ns))]
+          .Add(1);
+      counters.given_up_ns.Add(failure_ns);
+    }
     return;
   }
   counters.success.Add(1);
@@ -184,6 +195,10 @@ void ModelMetrics::AddTotals(const Counters& from, ModelCounts* to) {
   for (size_t i = 0; i < from.seconds.size(); ++i) {
     to->seconds[i] += from.seconds[i].value();
   }
+  for (size_t i = 0; i < from.given_up.size(); ++i) {
+    to->given_up[i] += from.given_up[i].value();
+  }
+  to->given_up_ns += from.given_up_ns.value();
   to->failure_ns += from.failure_ns.value();
   to->last_executed_at =
       std::max(to->last_executed_at,

@@ -41,6 +41,10 @@ struct ModelCounts {
       500'000,     1'000'000,     2'500'000,    5'000'000,
       10'000'000,  25'000'000,    50'000'000,   100'000'000,
       250'000'000, 1'000'000'000, 5'000'000'000};
+  // And of those that nobody waited for, each one of the above.
+  static constexpr std::array<Nanos, 7> kGivenUpBounds = {
+      10'000'000,  25'000'000,    50'000'000,   100'000'000,
+      250'000'000, 1'000'000'000, 5'000'000'000};
 
   uint64_t success = 0;
   // Requests that failed once their model was known: refused by a limit or a
@@ -54,6 +58,9 @@ struct ModelCounts {
            output_ns = 0;
   // Those requests, by how long they took; the last: longer than all bounds.
   std::array<uint64_t, kSecondsBounds.size() + 1> seconds = {};
+  // The same of those that nobody waited for (IsGivenUp), and their sum.
+  std::array<uint64_t, kGivenUpBounds.size() + 1> given_up = {};
+  uint64_t given_up_ns = 0;
   uint64_t failure_ns = 0;
   Nanos last_executed_at = 0;  // answered; 0: never
 
@@ -107,6 +114,8 @@ class ModelMetrics {
     OwnedCounter inferences, executions;
     OwnedCounter request_ns, queue_ns, input_ns, infer_ns, output_ns;
     std::array<OwnedCounter, ModelCounts::kSecondsBounds.size() + 1> seconds;
+    std::array<OwnedCounter, ModelCounts::kGivenUpBounds.size() + 1> given_up;
+    OwnedCounter given_up_ns;
     OwnedCounter failure_ns;
     std::atomic<Nanos> last_executed_at{0};
     std::map<int64_t, BatchCounters> batches;

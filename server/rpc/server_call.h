@@ -42,6 +42,8 @@ class ServerCall {
   // When the whole request was there; of a call that was refused before, when
   // its headers were.
   Nanos received() const { return received_; }
+  // Whether it ever was.
+  bool whole() const { return whole_; }
   // The caller's deadline, or kNoDeadline.
   Nanos deadline() const { return deadline_; }
 
@@ -151,6 +153,7 @@ class ServerCall {
   std::string peer_;  // PeerKey of its connection, or kUnixPeer
   ByteView request_;
   bool inflated_ = false;
+  bool whole_ = false;
   std::array<char, kMaxRequestIdBytes> request_id_;
   size_t request_id_size_ = 0;
   std::array<char, kMaxLabelBytes> label_;

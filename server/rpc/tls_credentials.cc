@@ -56,6 +56,10 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   grpc_ssl_certificate_config_reload_status Fetch(
       grpc_ssl_server_certificate_config** config) {
     const MutexLock lock(&mu_);
+    // The first time is as the port is made.
+    if (std::exchange(asked_, true) && options_.state != nullptr) {
+      ++options_.state->handshakes;
+    }
     if (!std::exchange(fresh_, false)) {
       return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     }
@@ -120,6 +124,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   // Written by the watching thread only.
   TlsMaterial material_ WEIR_GUARDED_BY(mu_);
   bool fresh_ WEIR_GUARDED_BY(mu_) = true;
+  bool asked_ WEIR_GUARDED_BY(mu_) = false;
 
   std::optional<PeriodicThread> watcher_;
 };

@@ -36,6 +36,8 @@ struct TlsState {
   std::atomic<int64_t> client_ca_expires_at{0};
   // Looks at the files that found them not fit for use.
   std::atomic<uint64_t> reload_failures{0};
+  // Handshakes that began.
+  std::atomic<uint64_t> handshakes{0};
 };
 
 struct TlsOptions {

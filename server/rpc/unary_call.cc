@@ -189,7 +189,7 @@ void UnaryCall::Clear() {
   reply_bytes_ = 0;
   deadline_ = kNoDeadline;
   answered_at_ = 0;
-  inflated_ = false;
+  inflated_ = whole_ = false;
   request_id_size_ = label_size_ = 0;
   ForgetIdentity();
   gone_.store(false, std::memory_order_relaxed);
@@ -340,6 +340,7 @@ void UnaryCall::OnMessage(bool ok) {
                     : UploadLate());
   }
   received_ = io_->policy_.now();
+  whole_ = true;
   if (absl::Status status = TakeMessage(); !status.ok()) return Fail(status);
   if (inflater_ != nullptr) {
     WatchForClose();

@@ -24,7 +24,10 @@ namespace {
 // A call that has arrived; nothing of it is answered.
 class FakeCall final : public ServerCall {
  public:
-  void Arrive() { received_ = NowNanos(); }
+  void Arrive() {
+    received_ = NowNanos();
+    whole_ = true;
+  }
   void Answer() { answered_at_ = NowNanos(); }
   void Resume(ResumeFn, void*) override {}
   std::string Connection() const override { return "ipv4:127.0.0.1:1"; }

@@ -322,6 +322,7 @@ class Live(unittest.TestCase):
             "Latency": functools.reduce(operator.or_, (
                 loaded.quantiles(method, "weir_request_seconds", method=method)
                 for method in calls if calls[method])),
+            "Given up, by method": {},
             "Latency distribution": {
                 bound: answered if bound == "+Inf" else Within(0, answered)
                 for bound in bounds},
@@ -348,6 +349,7 @@ class Live(unittest.TestCase):
                 "digits 1": rate(INFERENCES), "again 1": rate(loaded.loaded),
                 REST: rate(FAILING_INFERENCES)},
             "Failed requests by model": {REST: 1},
+            "Given up, by model": {},
             "Latency by model": functools.reduce(operator.or_, (
                 loaded.quantiles(f"{model} 1", "weir_model_request_seconds",
                                  model=model)
@@ -370,6 +372,7 @@ class Live(unittest.TestCase):
             "Connections": {"weir-0": CONNECTIONS, "limit": MOST_CONNECTIONS},
             "Connections closed as they came": {
                 "PEER_CONNECTIONS": rate(CLOSED)},
+            "TLS handshakes": {"begun": ABOVE_ZERO},
             "Cut for what they sent": {},
             "Messages on their way": {},
             "Uploads cut": {},

@@ -54,5 +54,19 @@ TEST_F(GrpcLinesTest, MoreLinesThanThereMayBeAreCounted) {
   EXPECT_EQ(lines_.suppressed_total(), static_cast<uint64_t>(kLines - written));
 }
 
+// Whether they are written or not.
+TEST_F(GrpcLinesTest, CountsHandshakesThatFailed) {
+  constexpr int kLines = 1000;
+  for (int i = 0; i < kLines; ++i) {
+    lines_.Write(true, "ssl_transport_security.cc:1501",
+                 "Handshake failed with fatal error SSL_ERROR_SSL: error:"
+                 "0A000086:SSL routines::certificate verify failed.",
+                 0);
+  }
+  lines_.Write(true, "ssl_transport_security.cc:300", "Invalid key.", 0);
+  lines_.Write(true, "a.cc:1", "Handshake failed", 0);
+  EXPECT_EQ(lines_.handshake_failures(), uint64_t{kLines});
+}
+
 }  // namespace
 }  // namespace weir

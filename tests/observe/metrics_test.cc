@@ -203,19 +203,21 @@ TEST(MetricsTest, SeriesAreThereFromTheStart) {
     for (const std::string_view reason : Metrics::kRefusals) {
       EXPECT_EQ(server.Refused(method, std::string(reason)), 0);
     }
-    EXPECT_EQ(server.Metric(absl::StrCat("weir_request_seconds_count{method=\"",
-                                         method, "\"}")),
-              0);
+    for (const char* name :
+         {"weir_request_seconds", "weir_request_given_up_seconds"}) {
+      EXPECT_EQ(
+          server.Metric(absl::StrCat(name, "_count{method=\"", method, "\"}")),
+          0);
+    }
   }
   for (const char* name :
-       {"weir_model_requests_total", "weir_model_errors_total"}) {
+       {"weir_model_requests_total", "weir_model_errors_total",
+        "weir_model_request_seconds_count",
+        "weir_model_given_up_seconds_count"}) {
     EXPECT_EQ(
         server.Metric(absl::StrCat(name, "{model=\"digits\",version=\"1\"}")),
         0);
   }
-  EXPECT_EQ(server.Metric("weir_model_request_seconds_count{model=\"digits\","
-                          "version=\"1\"}"),
-            0);
 }
 
 TEST(MetricsTest, MeasuresTheStagesOfWhatWasEvaluated) {

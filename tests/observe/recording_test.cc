@@ -2,11 +2,13 @@
 // (under ThreadSanitizer) nothing races.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +99,46 @@ TEST(RecordingTest, DurationsAreThoseOfCallsThatSucceeded) {
   EXPECT_TRUE(
       HasLine(text, "weir_request_seconds_count{method=\"Evaluate\"} 1"));
   EXPECT_TRUE(HasLine(text, "weir_request_seconds_sum{method=\"Evaluate\"} 3"));
+}
+
+// Nor is a call that nobody waited for one that succeeded, however long it was.
+TEST(RecordingTest, WhatNobodyWaitedForHasDurationsOfItsOwn) {
+  Metrics metrics;
+  metrics.SetMethods({"Evaluate"});
+  metrics.RecordCall(0, absl::StatusCode::kCancelled, 100'000'000);
+  metrics.RecordCall(0, absl::StatusCode::kDeadlineExceeded, 2'400'000'000);
+  for (const auto code : {absl::StatusCode::kOk, absl::StatusCode::kUnavailable,
+                          absl::StatusCode::kResourceExhausted}) {
+    metrics.RecordCall(0, code, 1'000'000'000);
+  }
+  const std::string text = metrics.Text();
+  const std::string name = "weir_request_given_up_seconds";
+  for (const auto& [le, count] : std::vector<std::pair<std::string, int>>{
+           {"0.05", 0}, {"0.1", 1}, {"1", 1}, {"2.5", 2}, {"+Inf", 2}}) {
+    EXPECT_TRUE(HasLine(text, absl::StrCat(name,
+                                           "_bucket{method=\"Evaluate\","
+                                           "le=\"",
+                                           le, "\"} ", count)))
+        << le;
+  }
+  EXPECT_TRUE(HasLine(text, name + "_count{method=\"Evaluate\"} 2"));
+  EXPECT_TRUE(HasLine(text, name + "_sum{method=\"Evaluate\"} 2.5"));
+  EXPECT_TRUE(
+      HasLine(text, "weir_request_seconds_count{method=\"Evaluate\"} 1"));
+}
+
+// So an objective may be set by a bound of one of them.
+TEST(RecordingTest, BoundsOfWhatNobodyWaitedForAreThoseOfSuccesses) {
+  for (const Nanos bound : Metrics::kGivenUpBounds) {
+    EXPECT_TRUE(std::binary_search(Metrics::kTimeBounds.begin(),
+                                   Metrics::kTimeBounds.end(), bound))
+        << bound;
+  }
+  for (const Nanos bound : ModelCounts::kGivenUpBounds) {
+    EXPECT_TRUE(std::binary_search(ModelCounts::kSecondsBounds.begin(),
+                                   ModelCounts::kSecondsBounds.end(), bound))
+        << bound;
+  }
 }
 
 // The counts of a histogram's buckets, in its order.
@@ -256,6 +298,27 @@ TEST(RecordingTest, TimesOfAModelGoToTheirBuckets) {
   // A failure is no request of a short time.
   models.Record(model, absl::StatusCode::kInternal, report, 1, NowNanos());
   EXPECT_EQ(models.Read(model).seconds, expected);
+}
+
+TEST(RecordingTest, TimesOfAModelThatNobodyWaitedForGoToTheirBuckets) {
+  Metrics metrics;
+  ModelMetrics models(&metrics);
+  const ServedModel model;
+  const Nanos now = NowNanos();
+  SyncReport ran;
+  ran.launched_at = now;
+  models.Record(model, absl::StatusCode::kCancelled, ran, 1,
+                now - 6'000'000'000);
+  models.Record(model, absl::StatusCode::kDeadlineExceeded, SyncReport(), 1,
+                now - 300'000'000);
+  models.Record(model, absl::StatusCode::kInternal, ran, 1, now - 300'000'000);
+  models.Record(model, absl::StatusCode::kOk, ran, 1, now - 300'000'000);
+  const ModelCounts counts = models.Read(model);
+  std::array<uint64_t, ModelCounts::kGivenUpBounds.size() + 1> expected = {};
+  expected[5] = expected[7] = 1;  // up to 1 s, and beyond 5 s
+  EXPECT_EQ(counts.given_up, expected);
+  EXPECT_GE(counts.given_up_ns, 6'300'000'000u);
+  EXPECT_LT(counts.given_up_ns, counts.failure_ns);
 }
 
 TEST(RecordingTest, FailuresAreToldApart) {

@@ -329,6 +329,9 @@ TEST_F(TlsCredentialsTest, TellsWhenTheCertificateEndsAndThatNoneCanBeLoaded) {
   EXPECT_GT(first, absl::ToUnixSeconds(absl::Now()));
   EXPECT_EQ(state_.client_ca_expires_at, 0) << "nobody asks clients";
   EXPECT_EQ(state_.reload_failures, 0u);
+  EXPECT_EQ(state_.handshakes, 0u);
+  EXPECT_TRUE(Serves(authority_));
+  EXPECT_GE(state_.handshakes, 1u);
   Publish({"garbage", renewed_.Issue("server").key});
   events_.Await("no PEM certificate");
   // As long as it is so: once for each look.

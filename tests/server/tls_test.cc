@@ -316,6 +316,47 @@ TEST_F(TlsTest, MetricsTellWhenWhichCertificatesEnd) {
   EXPECT_NEAR(ends(series[1]) - ends(series[0]), 8 * kDay, kDay / 2);
 }
 
+// What an alert reads that tells of clients whom nobody lets in, as after a
+// renewal with another authority for clients.
+TEST_F(TlsTest, MetricsTellOfHandshakesThatFail) {
+  Start({"--tls-client-ca=" + Path("clients.crt")});
+  const auto metric = [this](const std::string& name) {
+    const std::string text = "\n" + HttpGet(http_, "/metrics").body;
+    const size_t at = text.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return std::stoi(text.substr(at + name.size() + 2));
+  };
+  const std::string begun = "weir_tls_handshakes_total";
+  const std::string failed = "weir_tls_handshake_failures_total";
+  EXPECT_EQ(metric(begun), 0);
+  EXPECT_EQ(metric(failed), 0);
+  client::TlsFiles files = {.ca = Path("ca.crt"),
+                            .cert = Path("client.crt"),
+                            .key = Path("client.key"),
+                            .server_name = ""};
+  EXPECT_EQ(Fault(files), "");
+  EXPECT_GE(metric(begun), 1);
+  EXPECT_EQ(metric(failed), 0);
+  const auto fails = [&] {
+    const int before = metric(failed);
+    EXPECT_NE(Fault(files), "");
+    EXPECT_GT(metric(failed), before);
+  };
+  files.cert = Path("stranger.crt");
+  files.key = Path("stranger.key");
+  fails();
+  files.cert = files.key = "";
+  fails();
+  {
+    RawSocket plain(address_);
+    const int before = metric(failed);
+    plain.Send("GET / HTTP/1.1\r\nHost: \"weir\"\r\n\r\n");
+    plain.ReadToEnd();
+    EXPECT_EQ(metric(failed), before + 1);
+  }
+  EXPECT_GT(metric(begun), metric(failed));
+}
+
 // Whoever speaks no TLS causes lines of gRPC's own. They are ours, and few.
 TEST_F(TlsTest, PlainConnectionsDoNotFloodTheLog) {
   Start({"--log-format=json"});
