@@ -43,7 +43,7 @@ __all__ = [
 __all__ += array_api.__all__
 
 _NOT_YET = {
-    "Session": "sessions", "Stream": "named streams",
+    "Stream": "named streams",
     "read": "streamed reads", "watch": "watching works",
     "write": "streamed writes",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -60,6 +61,8 @@ class Channel:
         self.target = target
         self.timeout = timeout
         self.calls = 0
+        # What the server says that it takes.
+        self.max_message_bytes = 1 << 20
         self._process = os.getpid()
         self._closed = False
         self._metadata: list[tuple[str, bytes]] = []
@@ -116,6 +119,16 @@ class Channel:
         except grpc.RpcError as error:
             raise errors.from_rpc_error(error) from None
         return answer
+
+    def stream(self, method: str, requests: Iterator[_Message],
+               request: type[_Message], event: type[Reply]) -> Any:
+        """Begins a call that streams both ways; iterates over its events."""
+        self.check_usable()
+        self.calls += 1
+        parse = event.FromString  # type: ignore[attr-defined]
+        return self._channel.stream_stream(
+            f"/weir.v1.{method}", request.SerializeToString, parse)(
+            requests, metadata=self._metadata)
 
     def _seconds(self, timeout: float | None) -> float:
         return timeout or seconds_until(current_end(), self.timeout)

@@ -48,6 +48,7 @@ from weir._proto import (
 )
 from weir._record import Entry, Record
 from weir._sender import send_on
+from weir._session import Session
 from weir._space import Amounts, Space
 from weir._tensor import Tensor
 from weir._timeline import Point
@@ -91,6 +92,7 @@ class Connection:
         # The modes that the server offers.
         self.modes = [mode for mode in EvalMode if int(mode) in info.modes]
         self.max_message_bytes = info.limits.max_message_bytes
+        channel.max_message_bytes = self.max_message_bytes
         self.devices = self._list_devices()
         self._operators = self._list_operators()
         opened = channel.call("Spaces/Open", spaces_pb2.OpenSpaceRequest(
@@ -107,6 +109,10 @@ class Connection:
         self._sender = threading.Thread(
             target=send_on, name="weir sender", daemon=True,
             args=(weakref.ref(self), self._woken, send_after, self.lease / 3))
+        # None where the server offers none.
+        self.session: Session | None = None
+        with contextlib.suppress(errors.Unimplemented):
+            self.session = Session(channel)
         self._is_open = True
         open_connections.append(self)
         self._sender.start()
@@ -225,7 +231,7 @@ class Connection:
 
     @property
     def calls(self) -> int:
-        """How many calls it has made."""
+        """How many calls it has made, and messages of its session."""
         return self.channel.calls
 
     def flush(self) -> None:
@@ -271,6 +277,8 @@ class Connection:
                 pipeline.settle()
         with contextlib.suppress(errors.WeirError):
             self._look_for_failures()
+        if self.session is not None:
+            self.session.close()
         with contextlib.suppress(errors.WeirError):
             self.channel.call("Spaces/Close", spaces_pb2.CloseSpaceRequest(),
                               spaces_pb2.CloseSpaceResponse)

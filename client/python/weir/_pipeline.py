@@ -1,5 +1,6 @@
 """Commands on their way: what a thread asks for is collected and goes to the
-server in batches, in its order, one batch under way at a time."""
+server in batches, in its order: by the connection's session, or by calls of
+which one is under way at a time."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _MOST_WAITING = 256
 _MOST_BYTES = 1 << 20
 _MOST_COMMANDS = 1024 - 1  # and a Wait
+# Of a session, that are not answered.
+_MOST_BATCHES = 4
 # What a task of asyncio may leave waiting before it holds up its loop.
 _MOST_IN_TASK = 4096
 _MOST_BYTES_IN_TASK = 64 << 20
@@ -45,7 +48,12 @@ class Pipeline:
         self._bytes = 0
         # Until when they are to be done.
         self._end: float | None = None
-        self._sent: tuple[Call, list[Entry]] | None = None
+        # Batches that were not answered, and how the last of them went.
+        self._sent: collections.deque[tuple[Call, list[Entry]]] = (
+            collections.deque())
+        self._sent_by_session = False
+        # Whether nothing may be sent before these are answered.
+        self._held = False
         # Works of batches before, which may not be done.
         self._unfinished: list[int] = []
 
@@ -87,11 +95,12 @@ class Pipeline:
         return entry.result
 
     def send(self) -> None:
-        """Sends what waits. Waits only for the batch before."""
+        """Sends what waits. Waits only for batches before."""
         with self._lock:
             while self._entries:
                 self.connection.channel.check_usable()
-                self._finish_sent()
+                while not self._may_start():
+                    self._finish_first()
                 self._start_batch()
 
     def _send_some(self) -> None:
@@ -122,18 +131,16 @@ class Pipeline:
             while not self._lock.acquire(blocking=False):
                 await asyncio.sleep(0.001)
             try:
-                if self._sent is not None and self._sent[0].done():
-                    self._finish_sent()
-                if self._sent is None:
-                    if not self._entries:
-                        return
+                self._finish_done()
+                while self._entries and self._may_start():
                     self.connection.channel.check_usable()
                     self._start_batch()
-                under_way = self._sent
+                if not self._sent:
+                    return
+                first = self._sent[0][0]
             finally:
                 self._lock.release()
-            if under_way is not None:
-                await until_done(under_way[0])
+            await until_done(first)
 
     def accept(self, record: Record) -> None:
         """Returns when the server has answered about a record of this
@@ -153,27 +160,44 @@ class Pipeline:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if self._sent is not None and not self._sent[0].done():
-                if self._waiting:
-                    self._sent[0].add_done_callback(when_done)
-                return
-            self._finish_sent()
-            if self._entries:
+            self._finish_done()
+            if self._entries and self._may_start():
                 self._start_batch()
-                if self._waiting and self._sent is not None:
-                    self._sent[0].add_done_callback(when_done)
+            if self._waiting and self._sent:
+                self._sent[0][0].add_done_callback(when_done)
         finally:
             self._lock.release()
 
+    def _by_session(self, item: Entry | command_pb2.Command) -> bool:
+        """What has a deadline, or is large, goes by a call of its own."""
+        session = self.connection.session
+        if session is None or session.is_lost or self._end is not None:
+            return False
+        most = min(_MOST_BYTES, self.connection.max_message_bytes // 4)
+        return isinstance(item, command_pb2.Command) or item.size <= most
+
+    def _may_start(self) -> bool:
+        """Whether the next batch may be sent behind those that are not answered
+        yet."""
+        if not self._sent:
+            return True
+        return (not self._held and self._sent_by_session
+                and self._by_session(self._entries[0])
+                and len(self._sent) < _MOST_BATCHES)
+
     def _start_batch(self) -> None:
+        window = self.connection.works_of_a_pipeline()
+        by_session = self._by_session(self._entries[0])
         entries: list[Entry] = []
         works: list[int] = []
-        window = self.connection.works_of_a_pipeline()
         size = 0
+        most = window - len(self._unfinished) if by_session else window
         while self._entries and len(entries) < _MOST_COMMANDS:
-            if len(works) >= window:
+            if len(works) >= most:
                 break
             item = self._entries[0]
+            if self._by_session(item) != by_session:
+                break
             if isinstance(item, command_pb2.Command):
                 self._entries.popleft()
                 entries.append(Entry(item))
@@ -191,33 +215,64 @@ class Pipeline:
                 works.append(item.work)
         if len(self._unfinished) + len(works) > window:
             # The server holds so many works of a space and no more.
-            entries.insert(0, Entry(command_pb2.Command(
-                wait=command_pb2.Wait(works=self._unfinished))))
-            self._unfinished = []
+            entries.insert(0, self._wait_for_unfinished())
         self._unfinished += works
-        request = evaluator_pb2.RunRequest(
-            commands=[entry.command for entry in entries])
+        batches = [entries]
+        if by_session and len(self._unfinished) > window * 3 // 4:
+            # Nothing more is sent before they are done.
+            batches.append([self._wait_for_unfinished()])
+        self._start(batches, by_session)
+        self._held = len(batches) > 1
+
+    def _wait_for_unfinished(self) -> Entry:
+        wait = command_pb2.Wait(works=self._unfinished)
+        self._unfinished = []
+        return Entry(command_pb2.Command(wait=wait))
+
+    def _start(self, batches: list[list[Entry]], by_session: bool) -> None:
+        """Sends them together; by a call of their own there is one."""
         channel = self.connection.channel
-        self._sent = (channel.start(
-            "Evaluator/Run", request, evaluator_pb2.RunResponse,
-            seconds_until(self._end, channel.timeout)), entries)
+        commands = [[entry.command for entry in batch] for batch in batches]
+        self._sent_by_session = by_session
+        if not by_session or self.connection.session is None:
+            self._sent.append((channel.start(
+                "Evaluator/Run", evaluator_pb2.RunRequest(commands=commands[0]),
+                evaluator_pb2.RunResponse,
+                seconds_until(self._end, channel.timeout)), batches[0]))
+            return
+        for batch in commands:
+            for command in batch:
+                # Commands of a session have no deadline of a call's.
+                if command.HasField("wait") and not command.wait.timeout_ns:
+                    command.wait.timeout_ns = int(channel.timeout * 1e9)
+        self._sent += zip(
+            self.connection.session.start(commands, channel.timeout), batches,
+            strict=True)
 
     def _finish_sent(self) -> None:
-        if self._sent is None:
-            return
-        call, entries = self._sent
+        while self._sent:
+            self._finish_first()
+
+    def _finish_done(self) -> None:
+        """Those that can be finished without a wait."""
+        while self._sent and self._sent[0][0].done():
+            self._finish_first()
+
+    def _finish_first(self) -> None:
+        call, entries = self._sent[0]
         try:
             with waiting():
-                reply: evaluator_pb2.RunResponse = call.result()
+                results = call.result().results
         except grpc.RpcError as error:
-            failure = errors.from_rpc_error(error)
-            for entry in entries:
-                entry.lose(failure)
-            if any(entry.outputs for entry in entries):
-                self.connection.failures.note(failure)
-        else:
-            for entry, result in zip(entries, reply.results, strict=True):
+            results = [errors.from_rpc_error(error)] * len(entries)
+        self._sent.popleft()
+        noted: errors.WeirError | None = None
+        for entry, result in zip(entries, results, strict=True):
+            if isinstance(result, errors.WeirError):
+                entry.lose(result)
+            else:
                 entry.finish(result)
-                if entry.failure is not None and entry.outputs:
-                    self.connection.failures.note(entry.failure)
-        self._sent = None
+            if entry.failure is not None and entry.outputs and (
+                    entry.failure is not noted):
+                noted = entry.failure
+                self.connection.failures.note(noted)

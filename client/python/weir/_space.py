@@ -17,11 +17,12 @@ class Amounts:
     contexts: int = 0
     timelines: int = 0
     works: int = 0
+    sessions: int = 0
 
     @staticmethod
     def from_wire(amounts: spaces_pb2.SpaceAmounts) -> Amounts:
         return Amounts(amounts.tensor_bytes, amounts.tensors, amounts.contexts,
-                       amounts.timelines, amounts.works)
+                       amounts.timelines, amounts.works, amounts.sessions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -246,7 +246,7 @@ class Errors(WithTensor):
                 _ = self.x + 1
             with self.assertRaisesRegex(Unimplemented, "DEFERRED"):
                 weir.EvalContext(weir.EvalMode.DEFERRED)
-        for name in ("Session", "Stream"):
+        for name in ("Stream", "watch"):
             with self.assertRaisesRegex(AttributeError, name):
                 getattr(weir, name)
         with self.assertRaisesRegex(AttributeError, "spectrogram"):

@@ -20,8 +20,8 @@ class WithServer(unittest.TestCase):
 
     def connect(self, **options):
         try:
-            connection = weir.connect(
-                self.server.grpc, **{"send_after": NEVER, **options})
+            connection = weir.connect(**{
+                "target": self.server.grpc, "send_after": NEVER, **options})
         except weir.errors.Unimplemented as error:
             if "Spaces" not in str(error):
                 raise
