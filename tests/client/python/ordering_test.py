@@ -289,8 +289,8 @@ class Deadlines(WithServer):
     def test_a_block_ends_what_it_began(self):
         connection = self.connect()
         never = weir.Timeline()
-        x = connection.tensor([1.0])
-        with weir.deadline(SECONDS), weir.deadline(0.05):
+        x = connection.tensor([1.0]).evaluate()
+        with weir.deadline(SECONDS), weir.deadline(0.5):
             z = x + 2
             y = weir.ops.add(x, x, after=[never.at(1)])
             with self.assertRaises(DeadlineExceeded) as raised:
