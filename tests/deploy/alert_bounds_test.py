@@ -21,9 +21,10 @@ LABELS = "namespace, workload, pod, method, model"
 
 class Bounds(unittest.TestCase):
 
-    def expect(self, series, *cases):
+    def expect(self, series, *cases, rules=None):
         """`series`: {series: promtool's values, every minute}; `cases`:
-        (alert, minute, the labels of each that fires then)."""
+        (alert, minute, the labels of each that fires then); `rules`: their
+        text, if they are not ours."""
         test = {
             "rule_files": [str(MONITORING / "rules.yaml")],
             "evaluation_interval": "1m",
@@ -40,7 +41,9 @@ class Bounds(unittest.TestCase):
                     "exp_samples": [{"labels": f"{{{labels}}}", "value": 1}
                                     for labels in fires]}
                     for alert, minute, *fires in cases]}]}
-        promtool.check(test)
+        if rules is not None:
+            del test["rule_files"]
+        promtool.check(test, rules)
 
     def calls(self, method, values):
         """{series} of calls by code."""
@@ -55,7 +58,13 @@ class Bounds(unittest.TestCase):
         return {f'weir_request_seconds_bucket{{{SERVER}, method="{method}", '
                 'le="0.1"}': fast,
                 f'weir_request_seconds_count{{{SERVER}, method="{method}"}}':
-                    whole}
+                    whole, **self.given_up(method, "0x400", "0x400")}
+
+    def given_up(self, method, soon, whole):
+        """{series} of calls that nobody waited for, all and those of 100 ms."""
+        name = "weir_request_given_up_seconds"
+        return {f'{name}_bucket{{{SERVER}, method="{method}", le="0.1"}}': soon,
+                f'{name}_count{{{SERVER}, method="{method}"}}': whole}
 
     def model(self, errors, requests):
         labels = f'{{{SERVER}, model="m", version="1"}}'
@@ -359,6 +368,68 @@ class Objectives(Bounds):
             ("WeirErrorBudgetBurnsSlowly", 212),
             ("WeirLatencyBudgetBurnsSlowly", 212))
 
+    def test_calls_that_are_given_up_late_are_slow_ones(self):
+        """15 %, of which some succeeded; and 13 %, beside hedges."""
+        self.expect(
+            {**self.times("ModelInfer", "0+85x90", "0+90x90"),
+             **self.given_up("ModelInfer", "0+50x90", "0+60x90"),
+             **self.times("Evaluate", "0+87x90", "0+90x90"),
+             **self.given_up("Evaluate", "0+50x90", "0+60x90")},
+            ("WeirLatencyBudgetBurnsFast", 80, self.of("ModelInfer")))
+
+    def test_where_nobody_is_answered_any_more_all_are_slow(self):
+        self.expect({**self.times("ModelInfer", "0x90", "0x90"),
+                     **self.given_up("ModelInfer", "0x90", "0+1x90")},
+                    ("WeirLatencyBudgetBurnsFast", 80, self.of("ModelInfer")))
+
+    def slow_models(self, *models, bound="0.1"):
+        """{series} of models whose every request takes 300 ms."""
+        series = {}
+        for model in models:
+            labels = f'{SERVER}, model="{model}", version="1"'
+            for metric in ("weir_model_request_seconds",
+                           "weir_model_given_up_seconds"):
+                count = "0+10x90" if "request" in metric else "0x90"
+                soon = count if float(bound) > 0.3 else "0x90"
+                series |= {f"{metric}_count{{{labels}}}": count,
+                           f'{metric}_bucket{{{labels}, le="{bound}"}}': soon}
+        return series
+
+    def test_a_model_that_is_slow_by_its_nature_is_named_in_one_place(self):
+        """As docs/kubernetes.md says; and methods count as ever."""
+        named = 'weir:slow_requests:ratio_rate6h{model!~"NAME|OTHER"}'
+        self.assertIn(f"`{named}`", self.page())
+        rules, count = re.subn(r"weir:slow_requests:ratio_rate6h (?=>)",
+                               named + " ", self.rules())
+        self.assertEqual(count, 1)
+        of = 'namespace="weir", workload="weir", model="{}"'.format
+        self.expect({**self.slow_models("NAME", "OTHER", "SLOW"),
+                     **self.times("ModelInfer", "0+80x90", "0+100x90")},
+                    ("WeirLatencyBudgetBurnsSlowly", 80, of("SLOW"),
+                     self.of("ModelInfer")), rules=rules)
+
+    def test_another_bound_for_all(self):
+        """Of a second, for what takes 300 ms."""
+        self.assertIn('`le="0.1"`', self.page())
+        series = {**self.slow_models("m", bound="1")}
+        for name, values in self.times("ModelInfer", "0+100x90",
+                                       "0+100x90").items():
+            series[name.replace('le="0.1"', 'le="1"')] = values
+        series |= {  # Of all of which none is below the bound of before.
+            name.replace('le="1"', 'le="0.1"'): "0x90" for name in series
+            if "le=" in name}
+        alerts = ("WeirLatencyBudgetBurnsFast", "WeirLatencyBudgetBurnsSlowly")
+        self.expect(series, (alerts[0], 80, self.of("ModelInfer")),
+                    (alerts[1], 80, self.of("ModelInfer"), self.OF_MODEL))
+        self.expect(series, *((alert, 80) for alert in alerts),
+                    rules=self.rules().replace('le="0.1"', 'le="1"'))
+
+    def rules(self):
+        return (MONITORING / "rules.yaml").read_text("utf-8")
+
+    def page(self):
+        return (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+
     def test_whose_time_counts(self):
         """That of evaluations, not of a long list."""
         series = {}
@@ -388,8 +459,55 @@ class Load(Bounds):
         for method, share in (("Evaluate", 66), ("ModelInfer", 55)):
             series |= self.calls(method, {"OK": f"0+{100 - share}x40",
                                           "CANCELLED": f"0+{share}x40"})
-        self.expect(series, ("WeirCallsTimeOut", 30,
-                             self.of("Evaluate") + ', pod="a"'))
+        for model, share in (("most", 66), ("half", 55)):
+            series |= {
+                f'weir_model_requests_total{{{SERVER}, model="{model}"}}':
+                    "0+100x40",
+                f'weir_model_given_up_seconds_count{{{SERVER}, '
+                f'model="{model}"}}': f"0+{share}x40"}
+        fires = (self.of("Evaluate") + ', pod="a"',
+                 self.WORKLOAD + ', pod="a", model="most"')
+        self.expect({**series, f"up{{{SERVER}}}": "1x40"},
+                    ("WeirCallsTimeOut", 30, *fires))
+
+    def test_more_handshakes_that_fail_than_calls(self):
+        """Of which there were a hundred a minute before. TCP probes, which fail
+        none, are three of four handshakes of one."""
+        series = {}
+        for name, calls, handshakes in (("more", 3, 4), ("fewer", 5, 4),
+                                        ("probed", 3, 16)):
+            series |= self.handshakes(
+                name, handshakes, f"0+100x10 1000+{calls}x30")
+        of = 'namespace="weir", workload="{}"'.format
+        self.expect(series,
+                    ("WeirNobodyConnects", 30, of("more"), of("probed")),
+                    ("WeirHandshakesFail", 30, of("more"), of("fewer")))
+
+    def test_how_many_calls_are_missed(self):
+        """Of twelve in the hour before, all; of three a minute, two, or one."""
+        series = {}
+        for name, calls in (("twelve", "0x48 0+1x12 12x60"),
+                            ("two", "0+3x60 180+1x60"),
+                            ("one", "0+3x60 180+2x60"),
+                            ("eight", "0x50 0+1x8 8x60")):
+            series |= self.handshakes(name, 4, calls, since=60)
+        of = 'namespace="weir", workload="{}"'.format
+        self.expect(series,
+                    ("WeirNobodyConnects", 80, of("twelve"), of("two")),
+                    ("WeirHandshakesFail", 80, *map(of, (
+                        "twelve", "two", "one", "eight"))))
+
+    def handshakes(self, workload, handshakes, calls, since=0):
+        """{series} of so many a minute, of which four fail, and of calls."""
+        labels = f'namespace="weir", workload="{workload}", pod="{workload}"'
+        before = f"0x{since} " if since else ""
+        return {
+            f"weir_tls_handshake_failures_total{{{labels}}}":
+                before + "0+4x100",
+            f"weir_tls_handshakes_total{{{labels}}}":
+                before + f"0+{handshakes}x100",
+            f'weir_requests_total{{{labels}, method="Evaluate", code="OK"}}':
+                calls}
 
     def test_how_long_the_oldest_has_waited(self):
         queue = "weir_queue_age_seconds"

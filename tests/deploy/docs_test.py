@@ -22,6 +22,7 @@ from manifests import ROOT
 PAGE = pages.KUBERNETES
 # What makes files, and needs no cluster.
 RUN = {"cat", "deploy/kubernetes/compose.py", "deploy/kubernetes/memory.py",
+       "deploy/monitoring/across_clusters.sh",
        "deploy/monitoring/make_dashboard.py",
        "deploy/monitoring/make_prometheus_rule.sh", "echo", "mkdir", "openssl",
        "sed"}

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -37,6 +38,14 @@ weir_ready 1
 process_start_time_seconds {start}
 weir_kernel_cache_write_failures_total{{device="cuda:0"}} {failures}
 """
+SPIN = """
+definition {
+  inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 } }
+  outputs: "y"
+  nodes { domain: "weir" op: "Spin" inputs: "x" outputs: "y"
+          attributes { name: "microseconds" i: 300000 } }
+}
+"""
 PATIENCE_SECONDS = 180
 # What is done to a server, and the alert that tells.
 FAULTS = {
@@ -46,6 +55,9 @@ FAULTS = {
     "a model is refused": "WeirModelsUnavailable",
     "a certificate is replaced by a broken one": "WeirCertificateNotLoaded",
     "a certificate has a day left": "WeirCertificateExpiring",
+    "the authority for clients is replaced by another one, after many calls":
+        "WeirNobodyConnects",
+    "callers wait for less than a work takes": "WeirCallsTimeOut",
     "the disk of the cache is full": "WeirKernelsNotKept",
     "standard error is not read": "WeirLogLinesDropped",
 }
@@ -55,8 +67,9 @@ def faster(rules):
     """Rules in which a minute is a second."""
     shorter = {"m": "s", "h": "m"}
     rules = rules.replace("[1d]", "[24m]").replace("15s", "250ms")
-    rules = rules.replace("< 3600", "< 60")
-    return re.sub(r"(\[|for: |offset )(\d+)([mh])(?!\w)",
+    for seconds in (600, 900, 3600):
+        rules = rules.replace(f"< {seconds}", f"< {seconds // 60}")
+    return re.sub(r"(\[|:|for: |offset )(\d+)([mh])(?!\w)",
                   lambda match: match[1] + match[2] + shorter[match[3]], rules)
 
 
@@ -116,6 +129,22 @@ class Faults(unittest.TestCase):
             f'ALERTS{{alertname="{FAULTS[fault]}",alertstate="firing"}}')
         self.table.append((fault, time.monotonic() - since))
 
+    def expect_while(self, fault, since, call):
+        """The same, with somebody who calls until then."""
+        done = threading.Event()
+
+        def go_on():
+            while not done.is_set():
+                call()
+
+        caller = threading.Thread(target=go_on)
+        caller.start()
+        try:
+            self.expect(fault, since)
+        finally:
+            done.set()
+            caller.join()
+
     def load(self, *words):
         """Calls a model until the test ends."""
         load = subprocess.Popen(
@@ -149,6 +178,42 @@ class Faults(unittest.TestCase):
         self.expect("a certificate is replaced by a broken one", since)
         # What certificates.make makes is good for a day.
         self.expect("a certificate has a day left", since)
+
+    def test_the_authority_for_clients_is_replaced_by_another_one(self):
+        certificates.make(self.folder)
+        other = self.folder / "other"
+        other.mkdir()
+        certificates.make(other)
+        authority = self.folder / "ca.crt"
+        shutil.copy(self.folder / "tls.crt", authority)
+        self.start(f"--tls-cert={self.folder}/tls.crt",
+                   f"--tls-key={self.folder}/tls.key",
+                   f"--tls-client-ca={authority}",
+                   client=("--tls-ca", f"{self.folder}/tls.crt",
+                           "--tls-cert", f"{self.folder}/tls.crt",
+                           "--tls-key", f"{self.folder}/tls.key"))
+        self.assertEqual(
+            self.server.call("load", "digits", "--duration", "3"), 0)
+        self.wait_for("sum(increase(weir_requests_total[1m])) > 20")
+        since = time.monotonic()
+        shutil.copy(other / "tls.crt", authority)
+        self.expect_while(
+            "the authority for clients is replaced by another one, "
+            "after many calls", since,
+            lambda: self.server.call("models"))
+
+    def test_callers_wait_for_less_than_a_work_takes(self):
+        self.start("--enable-test-operators")
+        program = self.folder / "spin.textproto"
+        program.write_text(SPIN, "utf-8")
+        since = time.monotonic()
+        self.expect_while(
+            "callers wait for less than a work takes", since,
+            lambda: self.server.call("--timeout", "0.1", "eval", str(program),
+                                     "--input", "x=float:1:1"))
+        # And they count as late, whoever was the first to notice.
+        self.wait_for('sum(weir_requests_total{code="DEADLINE_EXCEEDED"}) > '
+                      '10 * sum(weir_requests_total{code="CANCELLED"})')
 
     def test_a_model_is_refused(self):
         models = self.folder / "models"

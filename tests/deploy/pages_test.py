@@ -550,7 +550,8 @@ CRASHED = {"WeirDeviceLost", "WeirRestarting"}
 # Those that come because what the command asks for is not there.
 FINDS_NOTHING = {"WeirKubeStateMetricsAbsent"}
 # Those that are about a certificate.
-UNDER_TLS = {"WeirCertificateExpiring", "WeirCertificateNotLoaded"}
+UNDER_TLS = {"WeirCertificateExpiring", "WeirCertificateNotLoaded",
+             "WeirHandshakesFail", "WeirNobodyConnects"}
 
 
 def oldest():
