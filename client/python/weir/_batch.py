@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import weir
+from weir._deadline import deadline
 from weir._tensor import Tensor, TensorLike
 
 if TYPE_CHECKING:
@@ -65,6 +74,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self._samples)
 
+    def __iter__(self) -> Iterator[Tensor]:
+        """The samples, one after the other."""
+        return iter(self._samples)
+
     @property
     def batch_size(self) -> int:
         """How many samples it has."""
@@ -98,7 +111,12 @@ class Batch:
     # What becomes of it.
 
     def select(self, places: int | Sequence[int]) -> Tensor | Batch:
-        """One sample, or a batch of several."""
+        """One sample, or a batch of several. IndexError for what is no place,
+        such as truth values."""
+        listed = (places,) if isinstance(places, int | np.integer) else places
+        if any(isinstance(each, bool | np.bool_) for each in listed):
+            raise IndexError("samples are selected by their places, not by "
+                             "truth values: take those that are true")
         if isinstance(places, int | np.integer):
             return self._samples[places]
         return self._of(self._samples[each] for each in places)
@@ -114,28 +132,32 @@ class Batch:
                 strict=True))
 
     def evaluate(self, timeout: float | None = None) -> Batch:
-        """Returns itself when all samples are there; raises as the first that
-        failed."""
-        for sample in self._samples:
-            sample.evaluate(timeout)
+        """Returns itself when all samples are there, within `timeout` seconds
+        for all of them; raises as the first that failed."""
+        with _all_within(timeout):
+            for sample in self._samples:
+                sample.evaluate()
         return self
 
     def numpy(self, timeout: float | None = None) -> list[NDArray[Any]]:
         """A copy of each sample's elements, once they are there."""
-        return [sample.numpy(timeout) for sample in self._samples]
+        with _all_within(timeout):
+            return [sample.numpy() for sample in self._samples]
 
     def __await__(self) -> Generator[Any, None, Batch]:
         return self.aevaluate().__await__()
 
     async def aevaluate(self, timeout: float | None = None) -> Batch:
         """As `evaluate`, in a task of asyncio; `await batch` is that."""
-        for sample in self._samples:
-            await sample.aevaluate(timeout)
+        with _all_within(timeout):
+            for sample in self._samples:
+                await sample.aevaluate()
         return self
 
     async def anumpy(self, timeout: float | None = None) -> list[NDArray[Any]]:
         """As `numpy`, in a task of asyncio."""
-        return [await sample.anumpy(timeout) for sample in self._samples]
+        with _all_within(timeout):
+            return [await sample.anumpy() for sample in self._samples]
 
     def as_tensor(self) -> Tensor:
         """The samples behind one another along a new first axis. ValueError if
@@ -267,6 +289,11 @@ class Batch:
         return self._of(abs(each) for each in self._samples)
 
 
+def _all_within(timeout: float | None) -> contextlib.AbstractContextManager[
+        object]:
+    return contextlib.nullcontext() if timeout is None else deadline(timeout)
+
+
 Operand = TensorLike | Batch
 # Samples that a repr tells of.
 _MOST_SHOWN = 4
@@ -351,11 +378,15 @@ def as_batch(samples: Batch | Iterable[TensorLike] | ArrayLike,
              dtype: DTypeLike | None = None, *,
              device: Device | str | None = None, layout: str = "") -> Batch:
     """A batch of these samples, or of what stands along the first axis of one
-    tensor or array; itself, if it is one of that type and on that device. What
-    exports DLPack is taken as well."""
+    tensor or array; itself, if it is one of that type and layout and on that
+    device. What exports DLPack is taken as well."""
     if isinstance(samples, Batch):
         made = samples if dtype is None else samples.astype(dtype)
-        return made if device is None else made.to_device(device)
+        if device is not None:
+            made = made.to_device(device)
+        if layout and layout != made.layout:
+            made = Batch(made, layout=layout)
+        return made
     found: Any = samples
     if not isinstance(found, Iterable) and hasattr(found, "__dlpack__"):
         found = weir.from_dlpack(found, device=device)

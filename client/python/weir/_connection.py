@@ -25,7 +25,12 @@ from weir._channel import Channel, Path
 from weir._current import open_connections
 from weir._deadline import deadline
 from weir._device import Device, name_of
-from weir._evaluation import call_site, refuse_unknown_operator, submit
+from weir._evaluation import (
+    call_site,
+    check_ours,
+    refuse_unknown_operator,
+    submit,
+)
 from weir._failures import Failures
 from weir._mode import (
     EvalMode,
@@ -173,6 +178,7 @@ class Connection:
         graph, given = graph_of(program), given_of(inputs)
         if outputs:
             return self._keep(graph, given, outputs, after, signal)
+        check_ours(self, given, (*after, *signal))
         self.flush()
         for each in given.values():
             if isinstance(each, Tensor):
@@ -196,6 +202,7 @@ class Connection:
         graph, given = graph_of(program), given_of(inputs)
         if outputs:
             return self._keep(graph, given, outputs, after, signal)
+        check_ours(self, given, (*after, *signal))
         await self.aflush()
         for each in given.values():
             if isinstance(each, Tensor):
@@ -221,6 +228,9 @@ class Connection:
             graph=graph, mode=int(current_mode()),  # type: ignore[arg-type]
             context=context.number
             if context and context.connection is self else 0,
+            device="" if any(isinstance(each, Tensor)
+                             for each in given.values())
+            else name_of(current_device()),
             after=[point.to_wire() for point in after],
             signal=[point.to_wire() for point in signal])
         for name, each in given.items():

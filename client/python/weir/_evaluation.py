@@ -17,6 +17,7 @@ from weir._current import current_connection
 from weir._device import name_of
 from weir._mode import (
     EvalMode,
+    block_connection,
     current_context,
     current_device,
     current_mode,
@@ -59,8 +60,22 @@ def connection_of(tensors: Sequence[Tensor]) -> Connection:
                          "read one, and bring it to the other")
     if found:
         return next(iter(found.values()))
-    context = current_context()
-    return context.connection if context else current_connection()
+    return block_connection() or current_connection()
+
+
+def check_ours(connection: Connection, inputs: Mapping[str, object],
+               points: Sequence[Point]) -> None:
+    """ValueError for tensors and points of another connection, whose numbers
+    stand for something else here."""
+    foreign = [f"the input {name}" for name, each in inputs.items()
+               if isinstance(each, Tensor)
+               and each.connection is not connection]
+    foreign += [f"a point of {each.timeline}" for each in points
+                if each.timeline.connection is not connection]
+    if foreign:
+        raise ValueError(
+            f"{foreign[0]} is of another connection than {connection}: read "
+            "it there, and bring it to this one")
 
 
 def apply_one(operator: Operator, inputs: Sequence[TensorLike | None],
@@ -143,6 +158,7 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
     """Asks for an evaluation in the current block's mode and context; its
     outputs by name, with what is known of their types."""
     mode = current_mode()
+    check_ours(connection, inputs, (*after, *signal))
     connection.check_offered(mode)
     pipeline = connection.pipeline()
     context = current_context()

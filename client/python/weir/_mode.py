@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from weir._connection import Connection
     from weir._context import EvalContext
     from weir._device import Device
 
@@ -43,12 +44,13 @@ class EvalMode(enum.IntEnum):
 
 
 class Frame(NamedTuple):
-    """One block: its context, if it has one, its mode, and the device that it
-    names, if it does."""
+    """One block: its context, if it has one, its mode, and the device and the
+    connection that it names, if it does."""
 
     context: EvalContext | None
     mode: EvalMode
     device: Device | None
+    connection: Connection | None
 
 
 # Of this thread, or of this task of asyncio.
@@ -57,8 +59,9 @@ _STACK: contextvars.ContextVar[tuple[Frame, ...]] = contextvars.ContextVar(
 
 
 def push(context: EvalContext | None, mode: EvalMode,
-         device: Device | None = None) -> None:
-    _STACK.set((*_STACK.get(), Frame(context, mode, device)))
+         device: Device | None = None,
+         connection: Connection | None = None) -> None:
+    _STACK.set((*_STACK.get(), Frame(context, mode, device, connection)))
 
 
 def pop() -> None:
@@ -86,4 +89,15 @@ def current_device() -> Device | None:
             return frame.device
         if frame.context is not None:
             return frame.context.device
+    return None
+
+
+def block_connection() -> Connection | None:
+    """That which the innermost block names that names one, or has a
+    context."""
+    for frame in reversed(_STACK.get()):
+        if frame.connection is not None:
+            return frame.connection
+        if frame.context is not None:
+            return frame.context.connection
     return None

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # The server knows so many works that are done.
 _MOST_WORKS = 1000
 _MOST_ROWS = 20
+# Of a connection that was closed in the block nothing is known any more.
+_UNREACHABLE = (errors.WeirError, errors.UnusableConnection)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class Profile:
     queue: in which works waited at the server and none ran, by its clock.
     device: in which one ran.
     wire: what is left of the waiting.
-    works: each; omitted: how many more there were before these.
+    works: each, but of connections that were closed in the block; omitted: how
+      many more there were before these.
     calls: messages to the server; sent_bytes: about what was in them.
 
     The program may go on while works run, so that the parts may be more than
@@ -122,20 +125,22 @@ class Profile:
     def __exit__(self, kind: type[BaseException] | None,
                  error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        found: list[tuple[WorkTime, tuple[int, int, int]]] = []
-        for connection in self._connections.values():
-            with contextlib.suppress(errors.WeirError):
-                connection.flush()
-            works = [each for each in self._asked if each[0] == id(connection)]
-            with contextlib.suppress(errors.WeirError):
-                _await_all(connection, [each[1] for each in works])
+        assert self._token is not None
+        try:
+            for key, connection in self._connections.items():
+                with contextlib.suppress(*_UNREACHABLE):
+                    connection.flush()
+                with contextlib.suppress(*_UNREACHABLE):
+                    _await_all(connection, [each[1] for each in self._asked
+                                            if each[0] == key])
+        finally:
+            _ACTIVE.reset(self._token)
         self.seconds = time.perf_counter() - self._began
         self.client = max(0.0, self.seconds - self._waited)
-        assert self._token is not None
-        _ACTIVE.reset(self._token)
+        found: list[tuple[WorkTime, tuple[int, int, int]]] = []
         for key, connection in self._connections.items():
             self.calls += connection.calls - self._calls_before[key]
-            with contextlib.suppress(errors.WeirError):
+            with contextlib.suppress(*_UNREACHABLE):
                 found += _ask(connection,
                               [each for each in self._asked if each[0] == key])
         self.works = tuple(each for each, _ in found)

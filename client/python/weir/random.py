@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
+import os
 import secrets
 import threading
 import weakref
@@ -20,7 +22,8 @@ from weir._device import Device, name_of
 from weir._evaluation import apply_one
 from weir._tensor import Tensor
 from weir.array_api._calls import cast_to, refuse, shape_of
-from weir.array_api._elementwise import floor, less
+from weir.array_api._elementwise import add, less, minimum, multiply
+from weir.array_api._entry import entry
 from weir.array_api._indexing import take
 
 __all__ = ["RNG", "choice", "coin_flip", "default_rng", "normal", "set_seed",
@@ -89,12 +92,13 @@ def _mix(number: int) -> int:
 
 
 class _Default:
-    """The generator of a thread, or of a task of asyncio."""
+    """The generator of a thread, or of a task of asyncio, in one process."""
 
-    __slots__ = ("rng", "task")
+    __slots__ = ("rng", "task", "process")
 
     def __init__(self, rng: RNG, task: asyncio.Task[object] | None) -> None:
         self.rng = rng
+        self.process = os.getpid()
         self.task = None if task is None else weakref.ref(task)
 
 
@@ -105,10 +109,10 @@ _DEFAULT: contextvars.ContextVar[_Default | None] = contextvars.ContextVar(
 def default_rng() -> RNG:
     """What draws where no generator is named: one for each thread, which no
     other's seed reaches, and for each task, which that of whoever made the task
-    seeds."""
+    seeds. A process that was forked begins with one of its own."""
     task = current_task()
     found = _DEFAULT.get()
-    if found is None:
+    if found is None or found.process != os.getpid():
         found = _Default(RNG(), task)
         _DEFAULT.set(found)
     elif task is not None and (found.task is None or found.task() is not task):
@@ -130,16 +134,37 @@ def uniform(*, range: tuple[float, float] = (0.0, 1.0),
             rng: RNG | None = None,
             device: Device | str | None = None) -> Tensor:
     """Numbers from range[0] to range[1] (exclusive), each as likely as any
-    other; of an integer type the whole ones among them. ValueError for more
-    than 2 ** 24 of these: so many are drawn from."""
+    other; of an integer type the whole ones among them. ValueError for a range
+    beyond the type, and for more than 2 ** 24 whole numbers: so many are drawn
+    from, and of float64, too, no more different ones come."""
     wanted = np.dtype(dtype)
-    if wanted.kind == "f":
-        return _draw(range, shape, wanted, rng, device)
     if wanted.kind == "b":
         raise TypeError("truth values are drawn by weir.random.coin_flip")
-    if range[1] - range[0] > _MOST:
+    if wanted.kind == "f":
+        most = float(np.finfo(min(wanted, _FLOAT, key=_size)).max)
+        if not all(abs(each) <= most for each in range):
+            raise ValueError(f"{range} is beyond what is drawn of {wanted}: "
+                             f"up to {most}")
+        if wanted != np.float64 or all(float(np.float32(each)) == each
+                                       for each in range):
+            return _draw(range, shape, wanted, rng, device)
+        # Bounds that a draw's attributes do not have.
+        drawn = _draw((0.0, 1.0), shape, wanted, rng, device)
+        return add(multiply(drawn, range[1] - range[0]), range[0])
+    first, end = map(math.ceil, range)
+    if end <= first:
+        raise ValueError(f"{range} has no whole numbers")
+    if end - first > _MOST:
         raise ValueError(f"{range} has more than {_MOST} whole numbers")
-    return cast_to(floor(_draw(range, shape, _FLOAT, rng, device)), wanted)
+    limits = np.iinfo(wanted)
+    if first < limits.min or end - 1 > limits.max:
+        raise ValueError(f"{range} is beyond {wanted}, which is from "
+                         f"{limits.min} to {limits.max}")
+    wide = np.dtype(np.uint64 if wanted == np.uint64 else np.int64)
+    places = cast_to(_draw((0, end - first), shape, _FLOAT, rng, device), wide)
+    # The last float below the end may be rounded to it.
+    places = minimum(places, end - first - 1)
+    return cast_to(add(places, first) if first else places, wanted)
 
 
 def coin_flip(*, probability: float = 0.5, shape: int | Sequence[int] = (),
@@ -152,6 +177,7 @@ def coin_flip(*, probability: float = 0.5, shape: int | Sequence[int] = (),
     return cast_to(less(drawn, probability), dtype)
 
 
+@entry
 def choice(a: int | Tensor, /, *, shape: int | Sequence[int] = (),
            rng: RNG | None = None,
            device: Device | str | None = None) -> Tensor:
@@ -162,6 +188,8 @@ def choice(a: int | Tensor, /, *, shape: int | Sequence[int] = (),
             raise ValueError(f"there is nothing to choose from: {a}")
         return uniform(range=(0, a), shape=shape, dtype=np.int64, rng=rng,
                        device=device)
+    if not shape_of(a):
+        raise ValueError("a tensor of no axes has nothing to choose from")
     count = shape_of(a)[0]
     places = choice(count, shape=shape, rng=rng, device=a.device)
     return take(a, places, axis=0)
@@ -176,6 +204,10 @@ def normal(*, mean: float = 0.0, stddev: float = 1.0,
 _FLOAT = np.dtype(np.float32)
 # What a float between 0 and 1 tells apart.
 _MOST = 1 << 24
+
+
+def _size(dtype: np.dtype[Any]) -> int:
+    return dtype.itemsize
 
 
 def _draw(range: tuple[float, float], shape: int | Sequence[int],

@@ -217,6 +217,92 @@ class Elementwise(WithArrays):
                   np.clip(x, None, x[:1]))
         self.same(xp.clip(xp.asarray(x)), x)
 
+    def test_bounds_are_not_narrowed(self):
+        x = some("int8")
+        for low, high in ((-1000, 1000), (.5, 2.5), (np.int64(-2), None),
+                          (None, np.array([300, 1, 2]))):
+            self.same(xp.clip(xp.asarray(x), low, high),
+                      np.clip(x, low, high), bounds=(low, high))
+        with self.assertRaises(OverflowError):
+            xp.clip(xp.asarray(x), 300)
+
+    def test_integers_compare_by_their_values(self):
+        signed = np.array([-1, 0, 2**53 + 1, 2**63 - 1])
+        unsigned = np.array([2**64 - 1, 0, 2**53, 2**63 - 1], np.uint64)
+        for name in ("equal", "not_equal", "less", "less_equal", "greater",
+                     "greater_equal"):
+            mine, numpys = getattr(xp, name), getattr(np, name)
+            for x, y in ((signed, unsigned), (unsigned, signed)):
+                y = y[:, None]
+                self.same(mine(xp.asarray(x), xp.asarray(y)), numpys(x, y),
+                          name=name)
+                self.same(mine(xp.asarray(x), y), numpys(x, y), name=name)
+            small = np.array([0, 3, 255], np.uint8)
+            for number in (300, -1, 2**70, 255):
+                self.same(mine(xp.asarray(small), number),
+                          numpys(small, number), name=name, number=number)
+                self.same(mine(number, xp.asarray(small)),
+                          numpys(number, small), name=name, number=number)
+
+    def test_powers_of_the_base_have_whole_logarithms(self):
+        for name, base, most in (("log10", 10., 300), ("log2", 2., 1023)):
+            x = base ** np.arange(-most, most + 1)
+            self.same(getattr(xp, name)(xp.asarray(x)), np.round(
+                getattr(np, name)(x)), name=name)
+            near = np.concatenate([np.nextafter(x, 0), x * 1.001,
+                                   1 + np.array([-4, -1, 1, 4]) * 2.0 ** -50])
+            self.same(getattr(xp, name)(xp.asarray(near)),
+                      getattr(np, name)(near), 4, name=name)
+        self.same(xp.log10(xp.asarray([1000, 10**15])), [3., 15.])
+
+    def test_integers_to_negative_powers_are_refused(self):
+        x = xp.asarray([1, 2])
+        for power in (-1, np.int64(-2), np.array([1, -1])):
+            with self.assertRaisesRegex(ValueError, "negative powers"):
+                _ = x ** power
+        self.same(x ** -1., [1., .5], 1)
+
+    def test_signs_of_zero(self):
+        for dtype in FLOATS:
+            given = np.array([-0., 0., np.nan, -np.inf], dtype)
+            mine = xp.sign(xp.asarray(given))
+            self.same(mine, np.sign(given))
+            np.testing.assert_array_equal(np.signbit(mine.numpy()),
+                                          np.signbit(np.sign(given)))
+            given = corners(dtype)
+            x, y = given[~np.isnan(given)], given[~np.isnan(given), None]
+            for name in ("maximum", "minimum"):
+                mine = getattr(xp, name)(xp.asarray(x), xp.asarray(y))
+                self.same(mine, getattr(np, name)(x, y), name=name)
+
+    def test_the_least_integers(self):
+        for dtype in SIGNED:
+            limits = np.iinfo(dtype)
+            x = np.array([limits.min, limits.min + 1, limits.max], dtype)
+            for divisor in (1, 2, -2, 7, -7, limits.min, limits.max):
+                y = np.array(divisor, dtype)
+                for name in ("floor_divide", "remainder"):
+                    self.same(getattr(xp, name)(xp.asarray(x), xp.asarray(y)),
+                              getattr(np, name)(x, y), name=name, dtype=dtype,
+                              divisor=divisor)
+            with np.errstate(all="ignore"):
+                for name in ("abs", "negative", "sign", "square"):
+                    self.same(getattr(xp, name)(xp.asarray(x)),
+                              getattr(np, name)(x), name=name, dtype=dtype)
+
+    def test_large_numbers_are_whole(self):
+        for dtype, bits in (("float16", 10), ("float32", 23),
+                            ("float64", 52)):
+            at = np.array(2.0 ** bits, dtype)
+            x = np.concatenate([
+                np.nextafter(at, [0, at, np.inf]).astype(dtype),
+                np.array([.5, 1, 2], dtype) * at - np.array(.5, dtype),
+                np.finfo(dtype).max * np.array([.5, 1.], dtype)])
+            x = np.concatenate([x, -x])
+            for name in ("trunc", "floor", "ceil", "round"):
+                self.same(getattr(xp, name)(xp.asarray(x)),
+                          getattr(np, name)(x), name=name, dtype=dtype)
+
     def test_truth_values_are_no_numbers(self):
         x = xp.asarray([True, False])
         for function in (xp.negative, xp.abs, xp.sign, xp.floor,
@@ -295,6 +381,47 @@ class Operators(WithArrays):
         self.same(y, [1.])
         with self.assertRaisesRegex(TypeError, "pickle x.numpy"):
             pickle.dumps(y)
+
+    def test_what_changes_nothing_gives_another_tensor(self):
+        n = np.array([[1., 2.]])
+        for function in (
+                lambda x: xp.sum(x, axis=()), lambda x: xp.max(x, axis=()),
+                lambda x: xp.mean(x, axis=()), lambda x: xp.min(x, axis=()),
+                lambda x: xp.prod(x, axis=0, keepdims=True),
+                lambda x: xp.prod(x, axis=()), xp.positive, xp.real, xp.conj,
+                lambda x: xp.cumulative_sum(x, axis=0),
+                lambda x: xp.cumulative_prod(x, axis=0),
+                lambda x: xp.roll(x, 0), lambda x: xp.roll(x, 0, axis=1),
+                lambda x: xp.tile(x, (1,)), lambda x: xp.diff(x, n=0),
+                lambda x: xp.reshape(x, (1, 2)), lambda x: xp.flip(x, axis=0),
+                lambda x: xp.flip(x, axis=()), lambda x: xp.squeeze(x, ()),
+                lambda x: xp.permute_dims(x, (0, 1)), xp.clip,
+                lambda x: xp.moveaxis(x, 0, 0), lambda x: x[...],
+                lambda x: xp.broadcast_to(x, (1, 2)),
+                lambda x: xp.broadcast_arrays(x, x)[0],
+                lambda x: xp.broadcast_arrays(x, x)[1],
+                lambda x: xp.meshgrid(xp.reshape(x, (2,)))[0],
+                lambda x: xp.repeat(x, 1, axis=0), lambda x: x[:],
+                lambda x: xp.concat([x]), lambda x: x.astype(x.dtype)):
+            x = xp.asarray(n)
+            made = function(x)
+            made += 1
+            self.same(x, n)
+        x = xp.asarray(3.)
+        for function in (xp.sum, xp.max, xp.mean, xp.prod, xp.min):
+            made = function(x)
+            made += 1
+        line = xp.asarray([3.])
+        for function in (xp.cumulative_sum, xp.cumulative_prod,
+                         lambda x: xp.meshgrid(x)[0]):
+            made = function(line)
+            made += 1
+        self.same(x, 3.)
+        self.same(line, [3.])
+        taken = xp.asarray([7.])
+        line[...] = taken
+        taken += 1
+        self.same(line, [7.])
 
     def test_what_another_thread_has_yet_to_send_stays(self):
         x = xp.asarray([1.])
@@ -510,6 +637,7 @@ class Shapes(WithArrays):
                 (xp.flip(x[:, :0]), n[:, :0]),
                 (xp.roll(x, 5), np.roll(n, 5)),
                 (xp.roll(x, -1, axis=2), np.roll(n, -1, 2)),
+                (xp.roll(x, (1, 2), axis=1), np.roll(n, (1, 2), 1)),
                 (xp.roll(x, (1, 2), axis=(0, 1)), np.roll(n, (1, 2), (0, 1))),
                 (xp.concat([x, x], axis=1), np.concatenate([n, n], 1)),
                 (xp.concat([x, x[0]], axis=None),
@@ -544,6 +672,8 @@ class Shapes(WithArrays):
                 (lambda: xp.concat([]), ValueError),
                 (lambda: xp.expand_dims(x, axis=4), IndexError),
                 (lambda: x.T, ValueError),
+                (lambda: xp.diff(x, n=-1), ValueError),
+                (lambda: xp.roll(x, (1, 2, 3), axis=(0, 1)), ValueError),
                 (lambda: xp.vecdot(x, x, axis=1), ValueError)):
             with self.assertRaises(error):
                 function()
@@ -568,7 +698,14 @@ class Indexing(WithArrays):
         (slice(1, 2), np.array([[1, 0]]), 2), (..., np.array([0, -5])),
         (np.array([0, 1]), np.array([1, -1])),
         (np.array([[0], [1]]), np.array([1, 2]), np.array(4)),
-        (np.array([0, 2]), 1), np.zeros(0, np.int64))
+        (np.array([0, 2]), 1), np.zeros(0, np.int64),
+        (0, slice(None), np.array([1, 2])), (0, None, np.array([1, 2])),
+        (slice(None), np.array([[0, 1]]), slice(None, None, 2)),
+        (np.array([0, 1]), slice(None), 0), (np.array([0, 1]), None, 0),
+        (slice(None), 0, ..., np.array([1, 2])),
+        (slice(None), 0, None, np.array([[1, 2]])),
+        (None, slice(None), 0, np.array([1, 2])),
+        (1, ..., np.array([0, 3, 1])), (slice(2), np.array([1]), 3))
 
     def test_as_numpy(self):
         for key in self.KEYS:
@@ -601,6 +738,62 @@ class Indexing(WithArrays):
         x[xp.asarray([True, False, True])] = xp.asarray(1)
         n[[True, False, True]] = 1
         self.same(x, n)
+        x[x > 20] = [5]
+        n[n > 20] = [5]
+        x[xp.asarray([False, True, True])] = [[[9]]]
+        n[[False, True, True]] = [[[9]]]
+        self.same(x, n)
+
+    def test_truth_values_are_for_what_is_there(self):
+        for shape, mask in (((3,), (2, 3)), ((1,), (3,)), ((3, 4), (3, 1)),
+                            ((3, 4), (4,)), ((3, 4), (1, 4)), ((), (1,))):
+            n, where = np.zeros(shape), np.zeros(mask, bool)
+            for given in (where, xp.asarray(where)):
+                x = xp.asarray(n)
+                with self.subTest(shape=shape, mask=mask), \
+                        self.assertRaises(IndexError):
+                    n[where] = 1
+                with self.subTest(shape=shape, mask=mask), \
+                        self.assertRaises(IndexError):
+                    x[given] = 1
+                self.same(x, n)
+        x = xp.asarray([1., 2.])
+        for new in ([[5.]], xp.asarray([[5.]])):
+            with self.assertRaises(TypeError):
+                x[xp.asarray([True, False])] = new
+        self.same(x, [1., 2.])
+
+    def test_numbers_that_the_type_does_not_have_are_refused(self):
+        for dtype, new in (("int8", 300), ("uint8", -1), ("int32", np.nan),
+                           ("int32", np.inf), ("int8", [1, 300, 2]),
+                           ("int8", 1e10)):
+            x, n = xp.zeros(3, dtype=dtype), np.zeros(3, dtype)
+            with self.subTest(dtype=dtype, new=new):
+                with self.assertRaises((OverflowError, ValueError)) as numpys:
+                    n[...] = new
+                with self.assertRaises(type(numpys.exception)):
+                    x[...] = new
+                with self.assertRaises(type(numpys.exception)):
+                    x[xp.ones(3, dtype=bool)] = np.ravel(new).tolist()[-2:][0]
+                self.same(x, np.zeros(3, dtype))
+
+    def test_places_are_integers(self):
+        x = self.x
+        mask = np.array([True, False, True])
+        for key in ((mask, mask), (mask, 0), (0, np.ones(4, bool)),
+                    (np.array([0, 1, 2]), mask), (slice(None), np.ones(4, bool))):
+            for keys in (key, tuple(xp.asarray(each) if isinstance(
+                    each, np.ndarray) else each for each in key)):
+                with self.assertRaisesRegex(NotImplementedError, "NonZero"):
+                    _ = x[keys]
+                if not has("ScatterND"):
+                    with self.assertRaisesRegex(NotImplementedError,
+                                                "__setitem__"):
+                        x[keys] = 1
+        for key in (([.7], [1.2]), ([0], [1.]), [.5], ([0], xp.ones(1))):
+            with self.assertRaisesRegex(IndexError, "float64"):
+                _ = x[key]
+        self.same(x[[], []], self.n[[], []])
 
     def test_take(self):
         x, n = self.x, self.n
@@ -672,6 +865,25 @@ class Reductions(WithArrays):
                 self.compare(name, x, 64)
             self.compare("var", x, 64, correction=1)
         self.compare("std", generator.integers(0, 9, (2, 3, 4)), 64)
+
+    def test_at_the_corners(self):
+        for dtype in FLOATS:
+            for some_ in ([np.nan, 1., -1.], [1., np.nan, 2.],
+                          [-1., -2., np.nan], [np.inf, -np.inf, 0.],
+                          [np.inf, 1., np.inf], [-0., 0., -0.],
+                          [0., -0., 0.], [-0., -0., -0.]):
+                x = np.array([some_, some_[::-1]], dtype)
+                for name in ("max", "min", "argmax", "argmin", "sum"):
+                    for axis in (None, 0, 1):
+                        with np.errstate(all="ignore"):
+                            self.same(
+                                getattr(xp, name)(xp.asarray(x), axis=axis),
+                                getattr(np, name)(x, axis=axis), name=name,
+                                x=some_, axis=axis, dtype=dtype)
+            zeros = np.full(3, -0., dtype)
+            for name in ("max", "min"):
+                found = getattr(xp, name)(xp.asarray(zeros)).numpy()
+                self.assertTrue(np.signbit(found), (name, dtype))
 
     def test_other_types_on_request(self):
         x = some("int8")

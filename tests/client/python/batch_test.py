@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """Ragged batches: what is asked of one is asked of each sample."""
 
+import asyncio
+import concurrent.futures
+import time
+
 from spaces_server import WithServer
 import numpy as np
 import skipping
@@ -86,6 +90,42 @@ class Batches(WithServer):
         self.assertEqual(len(batch.tensors), 3)
         with self.assertRaises(IndexError):
             _ = batch.tensors[3]
+        with self.assertRaisesRegex(IndexError, "truth values"):
+            batch.select([True, False, True])
+        for mine, sample in zip(batch, SAMPLES, strict=True):
+            np.testing.assert_array_equal(mine.numpy(), sample)
+
+    def test_a_layout_may_be_told_later(self):
+        self.assertEqual(weir.as_batch(self.batch, layout="WH").layout, "WH")
+        self.assertIs(weir.as_batch(self.batch, layout="HW"), self.batch)
+        self.assertEqual(self.batch.layout, "HW")
+
+    def test_functions_of_tensors_say_how_they_are_of_batches(self):
+        with self.assertRaisesRegex(TypeError, r"batch\.map\(weir\.sqrt\)"):
+            weir.sqrt(self.batch)
+
+    def test_a_timeout_is_that_of_all_samples(self):
+        seconds = 0.5
+        for read in (lambda batch: batch.evaluate(seconds),
+                     lambda batch: batch.numpy(seconds),
+                     lambda batch: asyncio.run(batch.aevaluate(seconds)),
+                     lambda batch: asyncio.run(batch.anumpy(seconds))):
+            gate = weir.Timeline()
+            batch = weir.Batch(
+                weir.ops.relu(np.ones(2, np.float32), after=[gate.at(n)])
+                for n in (1, 2, 3))
+            self.connection.flush()
+
+            def open_slowly(gate=gate):
+                for n in (1, 2, 3):
+                    time.sleep(seconds * .6)
+                    gate.signal(n)
+
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                opened = pool.submit(open_slowly)
+                with self.assertRaises(weir.errors.DeadlineExceeded):
+                    read(batch)
+                opened.result()
 
     def test_samples_are_cut(self):
         self.same(self.batch.slice[:1, ::-1],

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tensors on a server as a program uses them: operators, results, errors."""
 
+import asyncio
 import gc
 import inspect
 import unittest
@@ -256,6 +257,92 @@ class Errors(WithTensor):
         other = self.connect().tensor(self.numbers)
         with self.assertRaisesRegex(ValueError, "different connections"):
             _ = self.x + other
+
+    def test_numbers_of_another_connection_are_not_taken_for_ours(self):
+        other = self.connect()
+        image = other.tensor(np.zeros((2, 1, 8, 8), np.float32))
+        point = weir.Timeline(connection=other).at(1)
+        arrays = {"image": np.zeros((2, 1, 8, 8), np.float32)}
+        model, mine = weir.Model("digits"), self.connection
+        for evaluate in (
+                lambda: mine.evaluate(model, {"image": image}),
+                lambda: mine.evaluate(model, {"image": image},
+                                      outputs=["digit"]),
+                lambda: asyncio.run(mine.aevaluate(model, {"image": image})),
+                lambda: mine.evaluate(model, arrays, after=[point]),
+                lambda: mine.evaluate(model, arrays, signal=[point]),
+                lambda: mine.evaluate(model, arrays, outputs=["digit"],
+                                      after=[point]),
+                lambda: weir.ops.relu(self.x, after=[point]),
+                lambda: weir.ops.relu(self.x, signal=[point])):
+            with self.assertRaisesRegex(ValueError, "another connection"):
+                evaluate()
+
+    def test_a_block_says_where_a_model_is_evaluated(self):
+        arrays = {"image": np.zeros((2, 1, 8, 8), np.float32)}
+        for outputs in ((), ("digit",)):
+            with weir.Device("cuda:99"), self.assertRaises(
+                    weir.errors.NotFound):
+                made = self.connection.evaluate(weir.Model("digits"), arrays,
+                                                outputs=outputs)
+                made["digit"].numpy()
+
+
+class Constants(WithTensor):
+    """What functions are put together of goes where their operands are."""
+
+    def results(self, x, places):
+        """Of functions that bring constants."""
+        changed = weir.asarray(x, copy=True)
+        changed[0] = 5
+        masked = weir.asarray(x, copy=True)
+        masked[np.array([True, False])] = 7.
+        whole = weir.astype(x, weir.int64)
+        weir.random.set_seed(4)
+        return [
+            whole // 2, whole % 2, 7 // (whole * 0 + 2), changed, masked,
+            weir.tril(x), weir.triu(x), x + weir.zeros_like(x),
+            x + weir.ones_like(x), x * weir.full_like(x, 3),
+            weir.cumulative_sum(x, axis=0, include_initial=True),
+            weir.copysign(x, -1.), weir.copysign(-2., x), weir.hypot(x, 1.),
+            weir.logaddexp(1., x), weir.signbit(x), weir.trunc(x / 2),
+            x[np.array([0, 1]), np.array([0, 2])],
+            x[np.array([0, 1]), places], x[0][places],
+            weir.take_along_axis(x, weir.astype(x * 0, weir.int64), axis=1),
+            weir.prod(x[:0], axis=0), weir.diff(x, prepend=np.ones(
+                (2, 1), np.float32)), weir.vecdot(x, np.ones(3, np.float32)),
+            weir.clip(x, 0, 1),
+            weir.random.choice(x, shape=(3,)), weir.round(x / 2),
+            weir.log2(weir.abs(x) + 1), weir.var(x), weir.where(
+                x > 0, 1., 0.), weir.eye(2), weir.meshgrid(x[0])[0]]
+
+    def test_on_any_open_connection(self):
+        places = np.array([1, 2])
+        expected = [each.numpy() for each in self.results(
+            self.x, weir.asarray(places))]
+        mine_places = weir.asarray(places)
+        other = self.connect()
+        self.assertIs(weir.current_connection(), other)
+        for block in (weir.EvalMode.EAGER, weir.EvalContext(connection=other)):
+            with block:
+                found = self.results(self.x, mine_places)
+            for place, (mine, wanted) in enumerate(zip(found, expected,
+                                                       strict=True)):
+                np.testing.assert_array_equal(mine.numpy(), wanted,
+                                              str(place))
+
+    def test_on_any_device(self):
+        places = weir.asarray(np.array([1, 2]))
+        expected = [each.numpy() for each in self.results(self.x, places)]
+        with weir.Device("cuda:99"):
+            found = self.results(self.x, places)
+        for place, (mine, wanted) in enumerate(zip(found, expected,
+                                                   strict=True)):
+            if place == len(found) - 2:  # eye, which has no operand
+                with self.assertRaises(weir.errors.NotFound):
+                    mine.numpy()
+                continue
+            np.testing.assert_array_equal(mine.numpy(), wanted, str(place))
 
 
 if __name__ == "__main__":

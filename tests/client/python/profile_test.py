@@ -128,6 +128,17 @@ class Profiles(WithServer):
         self.assertGreater(profile.queue, MOMENT)
         self.assertLess(profile.queue, profile.seconds)
 
+    def test_a_connection_may_be_closed_in_its_block(self):
+        short = self.connect()
+        with weir.profile() as profile:
+            _ = short.tensor(np.ones(3)) + 1
+            _ = self.x + 1
+            short.close()
+        self.assertEqual(len(profile.works), 1)
+        with weir.profile() as after:
+            _ = self.x + 1
+        self.assertEqual((len(profile.works), len(after.works)), (1, 1))
+
     def test_nothing_happened(self):
         with weir.profile() as profile:
             pass

@@ -3,6 +3,7 @@
 
 import asyncio
 import concurrent.futures
+import os
 import pickle
 
 from spaces_server import WithServer
@@ -129,6 +130,55 @@ class Distributions(WithServer):
         with self.assertRaisesRegex(TypeError, "coin_flip"):
             weir.random.uniform(dtype=bool)
 
+    def test_whole_numbers_far_from_zero(self):
+        for dtype, first in (("int64", 10**9), ("int64", -10**15),
+                             ("uint64", 2**64 - 100), ("int32", -2**31),
+                             ("int8", -50), ("uint8", 156)):
+            drawn = weir.random.uniform(range=(first, first + 100),
+                                        shape=self.COUNT, dtype=dtype,
+                                        rng=self.rng)
+            self.assertEqual(drawn.dtype, np.dtype(dtype))
+            self.assertEqual(np.unique(drawn.numpy()).tolist(),
+                             list(range(first, first + 100)))
+        few = weir.random.uniform(range=(.5, 3.5), shape=self.COUNT,
+                                  dtype=np.int16, rng=self.rng)
+        self.assertEqual(np.unique(few.numpy()).tolist(), [1, 2, 3])
+        most = weir.random.uniform(range=(0, 12_000_001), shape=1 << 20,
+                                   dtype=np.int32, rng=self.rng).numpy()
+        self.assertLess(most.max(), 12_000_001)
+
+    def test_ranges_beyond_the_type_are_refused(self):
+        for dtype, bounds in (("int8", (0, 300)), ("uint8", (-1, 3)),
+                              ("uint64", (2**64 - 1, 2**64 + 1)),
+                              ("float16", (0, 1e5)), ("float32", (0, 1e39)),
+                              ("float64", (0, 1e39))):
+            with self.subTest(dtype=dtype), self.assertRaisesRegex(
+                    ValueError, "beyond"):
+                weir.random.uniform(range=bounds, dtype=dtype)
+        with self.assertRaisesRegex(ValueError, "no whole numbers"):
+            weir.random.uniform(range=(.2, .8), dtype=np.int8)
+
+    def test_doubles_have_doubles_bounds(self):
+        drawn = weir.random.uniform(range=(1e9, 1e9 + 1), shape=self.COUNT,
+                                    dtype=np.float64, rng=self.rng).numpy()
+        self.assertGreaterEqual(drawn.min(), 1e9)
+        self.assertLessEqual(drawn.max(), 1e9 + 1)
+        self.assertAlmostEqual(drawn.mean() - 1e9, .5, delta=0.05)
+
+    def test_a_fork_has_a_generator_of_its_own(self):
+        mine = weir.random.default_rng()
+        state = mine.get_state()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(write, weir.random.default_rng().get_state().encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as found:
+            self.assertNotEqual(found.read(), state)
+        os.waitpid(child, 0)
+        self.assertIs(weir.random.default_rng(), mine)
+
     def test_coins(self):
         for probability in (0, 0.25, 1):
             drawn = weir.random.coin_flip(probability=probability,
@@ -150,6 +200,8 @@ class Distributions(WithServer):
         self.assertTrue(all(row in rows.tolist() for row in picked.tolist()))
         with self.assertRaisesRegex(ValueError, "nothing"):
             weir.random.choice(0)
+        with self.assertRaisesRegex(ValueError, "nothing"):
+            weir.random.choice(weir.asarray(3))
 
     def test_what_is_missing_is_said_by_name(self):
         with self.assertRaisesRegex(NotImplementedError, "RandomNormal"):

@@ -7,6 +7,8 @@ What a result's shape or type is, is known at once; nothing is waited for but
 where an extent depends on elements (of `weir.ops`)."""
 
 # pylint: disable=redefined-builtin
+import inspect
+
 import numpy as np
 
 from weir.array_api._data_types import (
@@ -47,6 +49,7 @@ from weir.array_api._creation import (
     zeros,
     zeros_like,
 )
+from weir.array_api._entry import entry
 from weir.array_api._elementwise import (
     abs,
     acos,
@@ -213,3 +216,9 @@ __all__ = [
     "unique_counts", "unique_inverse", "unique_values", "unstack", "var",
     "vecdot", "where", "zeros", "zeros_like",
 ]
+
+_MAY_GIVE_OPERANDS = ("asarray", "astype", "from_dlpack")
+for _name in (*__all__, "getitem", "with_item"):
+    if inspect.isfunction(globals()[_name]):
+        globals()[_name] = entry(globals()[_name],
+                                 gives_operands=_name in _MAY_GIVE_OPERANDS)

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from weir import _dtypes
-from weir._context import EvalContext
-from weir._current import current_connection
 from weir._device import Device, name_of
+from weir._evaluation import connection_of
 from weir._tensor import Tensor, TensorLike
 from weir.array_api._calls import Shape, call, cast_to, shape_of, tensor
 from weir.array_api._elementwise import greater_equal, less_equal
@@ -37,9 +36,7 @@ def asarray(obj: TensorLike, /, dtype: DTypeLike | None = None, *,
         return moved._again() if copy else moved
     if copy is False:
         raise ValueError("what is brought to a server is always a copy")
-    context = EvalContext.current()
-    connection = context.connection if context else current_connection()
-    return connection.tensor(obj, dtype, device=device)
+    return connection_of(()).tensor(obj, dtype, device=device)
 
 
 def from_dlpack(x: Any, /, *, device: _Where = None,

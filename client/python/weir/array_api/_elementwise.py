@@ -5,6 +5,8 @@ together out of those that there are."""
 
 from __future__ import annotations
 
+import operator as python
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -158,7 +160,12 @@ def remainder(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 
 def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """x1 ** x2"""
+    """x1 ** x2. ValueError for integers to a negative power; to those of a
+    tensor, which are not known here, they give 0."""
+    if (not isinstance(x2, Tensor) and promoted(x1, x2).kind in "iu"
+            and np.any(np.asarray(x2) < 0)):
+        raise ValueError("integers to negative powers are no integers: make "
+                         "one of them a float")
     return _binary("pow", "Pow", x1, x2)
 
 
@@ -199,7 +206,10 @@ def sign(x: TensorLike, /) -> Tensor:
         return combine("Sign", operand, dtype=operand.dtype)
     dtype = _numbers("sign", operand.dtype)
     one = np.ones((), dtype)
-    made = choose(operand > 0, one, multiply(operand, np.zeros((), dtype)))
+    zero = np.zeros((), dtype)
+    # NaN stays that, and -0 becomes 0.
+    rest = add(multiply(operand, zero), zero) if dtype.kind == "f" else zero
+    made = choose(operand > 0, one, rest)
     return made if dtype.kind == "u" else choose(operand < 0, -one, made)
 
 
@@ -215,29 +225,70 @@ def minimum(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 def clip(x: Tensor, /, min: TensorLike | None = None,
          max: TensorLike | None = None) -> Tensor:
-    """x, or min where that is more, or max where that is less; of x's type."""
-    made = tensor(x)
-    dtype = _numbers("clip", made.dtype)
+    """x, or min where that is more, or max where that is less; in the type of
+    all of them. OverflowError for one of Python's integers that leaves none of
+    x's type."""
+    operand = tensor(x)
+    dtype = _numbers("clip", operand.dtype)
+    if dtype.kind in "iu":
+        # What bounds nothing need not be of the type.
+        limits = np.iinfo(dtype)
+        min = None if isinstance(min, int) and min <= limits.min else min
+        max = None if isinstance(max, int) and max >= limits.max else max
+    dtype = promoted(operand, *(each for each in (min, max)
+                                if each is not None))
+    made = cast_to(operand, dtype)
     if min is not None:
-        made = combine("Max", made, _in(min, dtype), dtype=dtype)
+        made = combine("Max", made, min, dtype=dtype)
     if max is not None:
-        made = combine("Min", made, _in(max, dtype), dtype=dtype)
-    return made if made is not x else made._again()
+        made = combine("Min", made, max, dtype=dtype)
+    return made
 
 
 # Comparisons.
 
 
-def _compare(function: str, operator: str, x1: TensorLike,
-             x2: TensorLike) -> Tensor:
-    return combine(operator, x1, x2, result=np.dtype(bool),
-                   dtype=_numbers(function, promoted(x1, x2)))
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "Equal": python.eq, "Greater": python.gt, "Less": python.lt}
+
+
+def _compare(operator: str, x1: TensorLike, x2: TensorLike) -> Tensor:
+    """By their values, whatever the types of integers are."""
+    truth = np.dtype(bool)
+    for typed, number in ((x1, x2), (x2, x1)):
+        if _is_beyond(number, typed):
+            # All of the type are on the same side of it as 0 is.
+            same = combine("Equal", typed, typed, dtype=promoted(typed),
+                           result=truth)
+            left, right = (0, number) if number is x2 else (number, 0)
+            holds = _COMPARISONS[operator](left, right)  # type: ignore
+            return same if holds else logical_not(same)
+    dtype = promoted(x1, x2)
+    kinds = promoted(x1).kind + promoted(x2).kind
+    if kinds not in ("iu", "ui") or dtype.kind != "f":
+        return combine(operator, x1, x2, dtype=dtype, result=truth)
+    # Doubles do not tell all of int64 and uint64 apart.
+    negative_one = less(x1 if kinds == "iu" else x2, 0)
+    both = [_in(each, np.dtype(np.uint64)) for each in (x1, x2)]
+    made = combine(operator, *both, dtype=np.dtype(np.uint64), result=truth)
+    if operator == ("Less" if kinds == "iu" else "Greater"):
+        return logical_or(negative_one, made)
+    return logical_and(logical_not(negative_one), made)
+
+
+def _is_beyond(number: object, typed: TensorLike) -> bool:
+    """Whether it is an integer of Python's that the other's type does not
+    have."""
+    if not isinstance(number, int) or isinstance(typed, int | float):
+        return False
+    dtype = promoted(typed)
+    return dtype.kind in "iu" and not (
+        np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
 
 
 def equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 == x2"""
-    return combine("Equal", x1, x2, dtype=promoted(x1, x2),
-                   result=np.dtype(bool))
+    return _compare("Equal", x1, x2)
 
 
 def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
@@ -247,12 +298,14 @@ def not_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 def less(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 < x2"""
-    return _compare("less", "Less", x1, x2)
+    _numbers("less", promoted(x1, x2))
+    return _compare("Less", x1, x2)
 
 
 def greater(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     """x1 > x2"""
-    return _compare("greater", "Greater", x1, x2)
+    _numbers("greater", promoted(x1, x2))
+    return _compare("Greater", x1, x2)
 
 
 def less_equal(x1: TensorLike, x2: TensorLike, /) -> Tensor:
@@ -480,8 +533,15 @@ def log1p(x: TensorLike, /) -> Tensor:
 def _log_to(base: float, x: TensorLike) -> Tensor:
     """In double, whose rounding no other type sees."""
     operand = tensor(x)
-    wide = log(cast_to(operand, np.float64))
-    return cast_to(divide(wide, np.log(base)), _fractions(operand.dtype))
+    dtype = _fractions(operand.dtype)
+    near = divide(log(cast_to(operand, np.float64)), np.log(base))
+    if dtype == np.float64:
+        # Powers of the base have whole logarithms. So much is added, that
+        # there is no room for fractions.
+        whole = subtract(add(near, 1.5 * 2.0 ** 52), 1.5 * 2.0 ** 52)
+        near = choose(less(abs(subtract(near, whole)),
+                           multiply(abs(whole), 2.0 ** -51)), whole, near)
+    return cast_to(near, dtype)
 
 
 def log2(x: TensorLike, /) -> Tensor:

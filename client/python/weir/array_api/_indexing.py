@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import EllipsisType
 from typing import Any
 
@@ -29,7 +30,7 @@ from weir.array_api._elementwise import (
 from weir.array_api._manipulation import (
     broadcast_to,
     cut,
-    expand_dims,
+    moveaxis,
     permute_dims,
     reshape,
 )
@@ -71,7 +72,8 @@ def _mask_of(key: Key) -> Tensor | NDArray[Any] | None:
 def getitem(x: Tensor, key: Key) -> Tensor:
     """x[key]: integers, slices, `...` and None as NumPy has them; integer
     tensors for the first axes and integers for those between, or one of them
-    beside slices. IndexError for a number out of range; that of a tensor is
+    beside slices and integers; axes for the places come first, as NumPy's do,
+    if something is between those. IndexError for a number out of range; that of a tensor is
     InvalidArgument where the result is read. NotImplementedError for truth
     values: how many there are is not known before they are."""
     if _mask_of(key) is not None:
@@ -79,6 +81,8 @@ def getitem(x: Tensor, key: Key) -> Tensor:
     shape = shape_of(x)
     items = _whole(key, len(shape))
     arrays = [place for place, item in enumerate(items) if _is_array(item)]
+    for place in arrays:
+        _check_places("Tensor.__getitem__", items[place])
     if len(arrays) > 1:
         return _at_points(x, items)
     slices, extents, axis = [], [], 0
@@ -101,8 +105,32 @@ def getitem(x: Tensor, key: Key) -> Tensor:
     if arrays:
         kept = [item is None or isinstance(item, slice) or _is_array(item)
                 for item in items]
-        made = take(made, items[arrays[0]], axis=sum(kept[:arrays[0]]))
-    return made if made is not x else x._again()
+        at, places = sum(kept[:arrays[0]]), items[arrays[0]]
+        made = take(made, places, axis=at)
+        if _has_places_apart(key):
+            count = len(shape_of(places) if isinstance(places, Tensor)
+                        else np.shape(places))
+            made = moveaxis(made, tuple(range(at, at + count)),
+                            tuple(range(count)))
+    return made
+
+
+def _check_places(function: str, places: _Integers) -> None:
+    """NotImplementedError of truth values, IndexError of other numbers than
+    integers."""
+    found = places if isinstance(places, Tensor) else np.asarray(places)
+    if found.dtype.kind == "b":
+        refuse(f"{function} by truth values", "NonZero or Compress")
+    if found.dtype.kind not in "iu" and found.size:
+        raise IndexError(f"places are integers, not {found.dtype}")
+
+
+def _has_places_apart(key: Key) -> bool:
+    """Whether something is between its arrays and integers."""
+    items = key if isinstance(key, tuple) else (key,)
+    named = [place for place, item in enumerate(items) if not (
+        item is None or item is Ellipsis or isinstance(item, slice))]
+    return named != list(range(named[0], named[-1] + 1))
 
 
 def _place_in(item: object, extent: int, axis: int) -> int:
@@ -131,20 +159,33 @@ def _at_points(x: Tensor, items: list[Any]) -> Tensor:
         raise IndexError("several tensors of integers are for the first axes, "
                          "with integers alone between them")
     count = last + 1
-    flat: TensorLike = np.int64(0)
-    good: TensorLike = np.True_
-    for item, extent in zip(items[:count], shape, strict=False):
-        at = tensor(item) if _is_array(item) else np.asarray(item, np.int64)
-        if isinstance(at, Tensor):
-            at = cast_to(at, np.int64)
-        at = choose(less(at, 0), add(at, extent), at)
-        good = logical_and(good, logical_and(greater_equal(at, 0),
-                                             less(at, extent)))
-        flat = add(multiply(flat, extent), at)
     size = int(np.prod(shape[:count], dtype=np.int64))
+    # What is known here, and what the server knows.
+    flat: Any = np.int64(0)
+    good: Any = np.True_
+    theirs: Tensor | None = None
+    are_good: Tensor | None = None
+    for axis, (item, extent) in enumerate(zip(items[:count], shape,
+                                              strict=False)):
+        step = int(np.prod(shape[axis + 1:count], dtype=np.int64))
+        if not isinstance(item, Tensor):
+            at = np.asarray(item).astype(np.int64)
+            at = np.where(at < 0, at + extent, at)
+            good = good & (at >= 0) & (at < extent)
+            flat = flat + at * step
+            continue
+        places = cast_to(item, np.int64)
+        places = choose(less(places, 0), add(places, extent), places)
+        inside = logical_and(greater_equal(places, 0), less(places, extent))
+        places = multiply(places, step)
+        theirs = places if theirs is None else add(theirs, places)
+        are_good = inside if are_good is None else logical_and(are_good,
+                                                               inside)
     # One out of range stays out of it, whatever the others are.
-    places = choose(tensor(good), flat, size)
-    return take(reshape(x, (size, *shape[count:])), places, axis=0)
+    wanted: _Integers = (
+        np.where(good, flat, size) if theirs is None or are_good is None
+        else choose(logical_and(are_good, good), add(theirs, flat), size))
+    return take(reshape(x, (size, *shape[count:])), wanted, axis=0)
 
 
 def take(x: Tensor, indices: _Integers, /, *,
@@ -156,9 +197,8 @@ def take(x: Tensor, indices: _Integers, /, *,
     if axis is None and len(shape) != 1:
         raise ValueError(f"a tensor of {len(shape)} axes needs to be told one")
     at = axis_of(axis or 0, len(shape))
+    _check_places("take", indices)
     places = indices if isinstance(indices, Tensor) else np.asarray(indices)
-    if places.dtype.kind not in "iu" and places.size:
-        raise IndexError(f"places are integers, not {places.dtype}")
     if isinstance(places, Tensor):
         if places.dtype not in (np.int32, np.int64):
             places = cast_to(places, np.int64)
@@ -197,22 +237,21 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def with_item(x: Tensor, key: Key, value: TensorLike) -> Tensor:
     """x with other elements where the key says: truth values for each, or what
-    integers, slices and `...` name. Of x's type. NotImplementedError for
-    tensors of integers."""
+    integers, slices and `...` name. Of x's type: of Python's numbers those that
+    it does not have are refused, by OverflowError or ValueError; others are
+    converted. NotImplementedError for tensors of integers."""
     shape = shape_of(x)
     mask = _mask_of(key)
-    new = cast_to(value, x.dtype) if isinstance(value, Tensor) else np.asarray(
-        value).astype(x.dtype)
+    if isinstance(value, Tensor):
+        new: Tensor | NDArray[Any] = cast_to(value, x.dtype)
+    else:
+        new = np.empty(np.shape(value), x.dtype)
+        new[...] = value
     if mask is not None:
-        if new.size != 1:
-            refuse("Tensor.__setitem__ of several elements by truth values",
-                   "ScatterND")
-        kept = tensor(mask)
-        while len(shape_of(kept)) < len(shape):
-            kept = expand_dims(kept, axis=-1)
-        return choose(kept, new, x)
+        return _where_true(x, mask, new)
     items = [item for item in _whole(key, len(shape)) if item is not None]
-    if any(map(_is_array, items)):
+    for item in filter(_is_array, items):
+        _check_places("Tensor.__setitem__", item)
         refuse("Tensor.__setitem__ by tensors of integers", "ScatterND")
     named, extents = [], []
     for axis, (item, extent) in enumerate(zip(items, shape, strict=True)):
@@ -238,6 +277,25 @@ def with_item(x: Tensor, key: Key, value: TensorLike) -> Tensor:
         is_named[list(places)] = True
         here = logical_and(here, is_named.reshape(
             (-1,) + (1,) * (len(shape) - axis - 1)))
-    if here is np.True_:
-        return filled if filled is not value else filled._again()
-    return choose(tensor(here), filled, x)
+    return filled if here is np.True_ else choose(tensor(here), filled, x)
+
+
+def _where_true(x: Tensor, mask: Tensor | NDArray[Any],
+                new: Tensor | NDArray[Any]) -> Tensor:
+    """x with one other element where a mask of its first axes says."""
+    shape, kept = shape_of(x), tensor(mask)
+    extents = shape_of(kept)
+    if extents != shape[:len(extents)]:
+        raise IndexError(f"truth values of shape {extents} for a tensor of "
+                         f"shape {shape}: there is one for each of its first "
+                         "extents, or for each element")
+    new_shape = shape_of(new) if isinstance(new, Tensor) else new.shape
+    if math.prod(new_shape) != 1:
+        refuse("Tensor.__setitem__ of several elements by truth values",
+               "ScatterND")
+    if len(extents) == len(shape) and len(new_shape) > 1:
+        raise TypeError(f"what replaces elements has the shape {new_shape}, "
+                        "and no more than one axis is for them")
+    one = reshape(new, ()) if isinstance(new, Tensor) else new.reshape(())
+    return choose(reshape(kept, extents + (1,) * (len(shape) - len(extents))),
+                  one, x)

@@ -174,8 +174,14 @@ def roll(x: Tensor, /, shift: _Axes, *, axis: _Axes | None = None) -> Tensor:
             raise ValueError("several shifts need axes")
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), shape)
     axes = (axis,) if isinstance(axis, int | np.integer) else axis
-    shifts = ((shift,) * len(axes) if isinstance(shift, int | np.integer)
-              else shift)
+    shifts = (shift,) if isinstance(shift, int | np.integer) else shift
+    if 1 not in (len(shifts), len(axes)) and len(shifts) != len(axes):
+        raise ValueError(f"{len(shifts)} shifts for {len(axes)} axes: each has "
+                         "one, or all the same")
+    count = max(len(shifts), len(axes))
+    shifts, axes = (
+        tuple(each) * (count if len(each) == 1 else 1)
+        for each in (shifts, axes))
     made = x
     for by, each in zip(shifts, axes, strict=True):
         at = axis_of(each, len(shape))

@@ -220,6 +220,8 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1,
          append: TensorLike | None = None) -> Tensor:
     """The differences of neighbors along an axis, n times over; of truth
     values, whether they differ."""
+    if n < 0:
+        raise ValueError(f"there are no differences {n} times over")
     rank = len(shape_of(x))
     at = axis_of(axis, rank)
     made = concat([tensor(each) for each in (prepend, x, append)
