@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from weir._connection import Connection
 
 
-async def until_done(call: Call) -> None:
-    """Returns when a call has ended, however it did."""
+async def until_done(call: Call, until: float | None = None) -> None:
+    """Returns when a call has ended, however it did, or at `until`, by
+    time.monotonic()."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 
@@ -39,8 +42,9 @@ async def until_done(call: Call) -> None:
             loop.call_soon_threadsafe(end)
 
     call.add_done_callback(tell)
+    left = None if until is None else max(0.0, until - time.monotonic())
     with waiting():
-        await over
+        await asyncio.wait((over,), timeout=left)
 
 
 async def result_of(call: Call) -> Any:
@@ -78,13 +82,32 @@ class Connecting:
         self._target = target
         self._options = options
         self._opened: Connection | None = None
+        self._lock = threading.Lock()
+        self._given_up = False
 
     async def _open(self) -> Connection:
+        try:
+            return await asyncio.to_thread(self._open_here)
+        except asyncio.CancelledError:
+            # The thread goes on, and nobody has what it opens.
+            with self._lock:
+                self._given_up = True
+                opened = self._opened
+            if opened is not None:
+                threading.Thread(target=opened.close).start()
+            raise
+
+    def _open_here(self) -> Connection:
         # pylint: disable-next=import-outside-toplevel,cyclic-import
         from weir._connection import connect
-        self._opened = await asyncio.to_thread(connect, self._target,
-                                               **self._options)
-        return self._opened
+        made = connect(self._target, **self._options)
+        with self._lock:
+            given_up = self._given_up
+            if not given_up:
+                self._opened = made
+        if given_up:
+            made.close()
+        return made
 
     def __await__(self) -> Generator[Any, None, Connection]:
         return self._open().__await__()

@@ -80,12 +80,12 @@ class Entry:
     """One command, and what is done when its result is there."""
 
     __slots__ = ("command", "size", "outputs", "inputs", "keep", "call_site",
-                 "result", "failure")
+                 "end", "is_free", "result", "failure")
 
     def __init__(self, command: command_pb2.Command, *, size: int = 0,
                  outputs: Sequence[Record] = (),
                  inputs: Sequence[Record] = (), keep: Sequence[object] = (),
-                 call_site: str = "") -> None:
+                 call_site: str = "", is_free: bool = False) -> None:
         self.command = command
         self.size = size
         self.outputs = outputs
@@ -94,6 +94,10 @@ class Entry:
         # What is not to be freed before this was accepted.
         self.keep = keep
         self.call_site = call_site
+        # By when it is to be done, by time.monotonic(); None: as calls are.
+        self.end: float | None = None
+        # Whether it gives something up, which nobody waits for.
+        self.is_free = is_free
         self.result: command_pb2.CommandResult | None = None
         self.failure: errors.WeirError | None = None
 

@@ -781,7 +781,8 @@ class Indexing(WithArrays):
         x = self.x
         mask = np.array([True, False, True])
         for key in ((mask, mask), (mask, 0), (0, np.ones(4, bool)),
-                    (np.array([0, 1, 2]), mask), (slice(None), np.ones(4, bool))):
+                    (np.array([0, 1, 2]), mask),
+                    (slice(None), np.ones(4, bool))):
             for keys in (key, tuple(xp.asarray(each) if isinstance(
                     each, np.ndarray) else each for each in key)):
                 with self.assertRaisesRegex(NotImplementedError, "NonZero"):

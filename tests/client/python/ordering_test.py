@@ -6,7 +6,9 @@ import concurrent.futures
 import gc
 import queue
 import threading
+import time
 import unittest
+import unittest.mock
 
 from spaces_server import WithServer
 import numpy as np
@@ -165,6 +167,60 @@ class Threads(WithServer):
             for _ in range(20):
                 y = pool.submit(add, y).result(SECONDS) + 1
         self.assertEqual(y.item(), 40)
+
+    def test_what_waits_is_sent_whoever_adds_to_it(self):
+        connection = self.connect(send_after=0.0005)
+        x = connection.tensor([0.0]).evaluate()
+        end = time.monotonic() + SECONDS
+        for _ in range(200):
+            made = [x + 1 for _ in range(20)]
+            while any("not sent yet" in repr(each) for each in made):
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.001)
+
+    def test_what_is_freed_has_no_deadline_of_a_block(self):
+        connection = self.connect()
+        kept = [connection.tensor([0.0]) for _ in range(50)]
+        over = time.monotonic() + 0.3
+        with weir.deadline(0.3):
+            self.assertEqual((kept[0] + 1).item(), 1)
+        time.sleep(max(0, over - time.monotonic()))
+        del kept
+        self.assertEqual(connection.space().held.tensors, 0)
+
+    def test_what_a_failed_call_was_to_free_is_freed_later(self):
+        connection = self.connect(quota=weir.Amounts(works=8))
+        self.enterContext(unittest.mock.patch.object(
+            connection, "session", None))  # each batch is a call
+        gate = weir.Timeline()
+        x = connection.tensor([0.0])
+        held = [weir.ops.add(x, x, after=[gate.at(1)]) for _ in range(2)]
+        connection.flush()
+        freed = [connection.tensor([0.0]) for _ in range(50)]
+        connection.flush()
+        with weir.deadline(0.3):  # which the works before do not let begin
+            del freed
+            late = x + 1
+        with self.assertRaises(DeadlineExceeded):
+            connection.flush()
+            late.numpy()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(gate.signal, 1).result(SECONDS)
+        self.assertEqual([each.item() for each in held], [0, 0])
+        connection.flush()
+        self.assertLess(connection.space().held.tensors, 10)
+
+    def test_what_cannot_be_sent_fails_and_holds_up_nobody(self):
+        connection = self.connect()
+        with unittest.mock.patch.object(
+                connection.channel, "start", side_effect=ValueError("never")):
+            with weir.deadline(SECONDS):
+                x = connection.tensor([1.0])
+            connection.flush()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with self.assertRaisesRegex(weir.errors.Unavailable, "never"):
+                pool.submit(x.numpy).result(SECONDS)
+        self.assertEqual(connection.tensor([2.0]).item(), 2)
 
     def test_what_another_has_yet_to_send_is_not_freed(self):
         connection = self.connect()

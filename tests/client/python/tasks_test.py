@@ -2,6 +2,7 @@
 """Tasks of asyncio: none holds up another, nor the loop."""
 
 import asyncio
+import threading
 import unittest
 import warnings
 
@@ -17,6 +18,7 @@ from weir.errors import (
     InvalidArgument,
     NotFound,
     Unimplemented,
+    UnusableConnection,
 )
 
 SECONDS = 60
@@ -56,6 +58,71 @@ class Tasks(WithServer):
                                           arrays["digit"])
 
         self.run_with(program)
+
+    def test_one_that_goes_on_asking_holds_up_nobody(self):
+        async def program(connection):
+            x = connection.tensor(np.ones(2))
+            over = False
+
+            async def go_on():
+                while not over:
+                    _ = x + 1
+                    await asyncio.sleep(0)
+
+            asking = asyncio.create_task(go_on())
+            try:
+                for _ in range(3):
+                    read = await asyncio.wait_for((x + 1).anumpy(), 20)
+                    np.testing.assert_array_equal(read, [2, 2])
+            finally:
+                over = True
+                await asking
+
+        self.run_with(program)
+
+    def test_deadlines_hold_where_the_space_is_full(self):
+        async def program(connection):
+            gate = weir.Timeline()
+            x = connection.tensor(np.ones(2))
+            for _ in range(4):  # more than may be unfinished
+                _ = weir.ops.add(x, x, after=[gate.at(1)])
+            late = x + 1
+            with self.assertRaises(DeadlineExceeded):
+                await asyncio.wait_for(late.anumpy(0.2), 20)
+            # Nor does the loop wait between those of different deadlines.
+            with weir.deadline(20):
+                one = x + 1
+            with weir.deadline(25):
+                two = x + 2
+            await asyncio.to_thread(gate.signal, 1)
+            np.testing.assert_array_equal(await one.anumpy(), [2, 2])
+            np.testing.assert_array_equal(await two.anumpy(), [3, 3])
+
+        self.run_with(program, quota=weir.Amounts(works=8))
+
+    def test_a_connection_that_nobody_waits_for_any_more_is_closed(self):
+        self.connect().close()
+
+        async def program(pause):
+            async def connect():
+                return await weir.aconnect(self.server.grpc)
+
+            opening = asyncio.create_task(connect())
+            await asyncio.sleep(pause)
+            opening.cancel()
+            try:
+                await (await opening).aclose()
+            except asyncio.CancelledError:
+                pass
+
+        for pause in (0, 0.001, 0.005, 0.02):
+            asyncio.run(program(pause))
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread() and (
+                        not thread.daemon):
+                    thread.join(SECONDS)
+            with self.assertRaises(UnusableConnection):
+                weir.current_connection()
 
     def test_one_that_waits_holds_up_nobody(self):
         async def program(connection):

@@ -73,8 +73,9 @@ def getitem(x: Tensor, key: Key) -> Tensor:
     """x[key]: integers, slices, `...` and None as NumPy has them; integer
     tensors for the first axes and integers for those between, or one of them
     beside slices and integers; axes for the places come first, as NumPy's do,
-    if something is between those. IndexError for a number out of range; that of a tensor is
-    InvalidArgument where the result is read. NotImplementedError for truth
+    if something is between those. IndexError for a number out of range; that
+    of a tensor is InvalidArgument where the result is read.
+    NotImplementedError for truth
     values: how many there are is not known before they are."""
     if _mask_of(key) is not None:
         refuse("Tensor.__getitem__ by truth values", "NonZero or Compress")
