@@ -25,7 +25,10 @@ absl::StatusOr<std::unique_ptr<Space>> Space::Open(
 Space::Space(Client* client, v1::OpenSpaceResponse opened)
     : client_(client),
       opened_(std::move(opened)),
-      queue_(std::make_shared<SpaceQueue>(client, opened_.token())) {}
+      // Half for evaluations: what is put are works, too.
+      queue_(std::make_shared<SpaceQueue>(
+          client, opened_.token(),
+          std::max<uint64_t>(1, opened_.quota().works() / 2))) {}
 
 Space::~Space() { Close().IgnoreError(); }
 
@@ -127,16 +130,19 @@ void Space::Signal(const Moment& moment) {
 absl::StatusOr<v1::CommandResult> Space::RunOne(
     v1::Command command, std::vector<std::shared_ptr<SpaceNumber>> used,
     absl::Duration patience) {
+  if (absl::Status usable = queue_->Judge(used, absl::OkStatus());
+      !usable.ok()) {
+    return usable;
+  }
   std::vector<v1::Command> commands;
   commands.push_back(std::move(command));
   auto results = queue_->Run(std::move(commands), patience);
-  for (const auto& number : used) {
-    if (number == nullptr) continue;
-    absl::Status failure = queue_->TellFailure(*number);
-    if (!failure.ok()) return failure;
+  absl::Status outcome = results.status();
+  if (results.ok() && (*results)[0].has_error()) {
+    outcome = ToStatus((*results)[0].error());
   }
-  if (!results.ok()) return results.status();
-  if ((*results)[0].has_error()) return ToStatus((*results)[0].error());
+  outcome = queue_->Judge(used, outcome);
+  if (!outcome.ok()) return outcome;
   return std::move((*results)[0]);
 }
 

@@ -11,13 +11,15 @@
 //   absl::StatusOr<v1::TensorValue> value = (*space)->Read(y);
 //
 // What cannot fail at once returns no status: its failure is that of whoever
-// reads or waits for what it was to make, and Send tells it too. A call that
-// failed as a whole is the failure of all that went with it, which may have
-// been done or not.
+// reads or waits for what it was to make, and Send tells it too. What went with
+// a call that failed as a whole may have been done or not: it may be read, and
+// if it is not there, that call's failure says why.
 //
 // Thread-safe: the commands of a thread keep their order, those of several are
-// mixed. Reads, waits and sends take turns; the client outlives the space, and
-// the space all that it has made.
+// mixed. Calls take turns, but for waits, and for reads once an evaluation has
+// waited for a moment: others may send meanwhile, what they wait for among it.
+// At most half of the works that the space may have are unfinished evaluations
+// of its: what is sent beyond waits for them. The client outlives the space.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,8 +40,10 @@ class SpaceNumber {
   const std::shared_ptr<SpaceQueue> queue_;
   const Kind kind_;
   const uint64_t value_;
-  // Its queue's: why it stands for nothing, else OK.
+  // Its queue's: why it stands for nothing, else OK; or only may, if the call
+  // that was to make it failed as a whole.
   absl::Status failure_;
+  bool in_doubt_ = false;
 };
 
 class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
@@ -52,9 +55,9 @@ class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
     Numbers uses;  // whose failure is its own; they stay until it was sent
   };
 
-  // `client` is there until Stop.
-  SpaceQueue(Client* client, std::string token)
-      : client_(client), token_(std::move(token)) {}
+  // `client` is there until Stop. So many works may be unfinished at a time.
+  SpaceQueue(Client* client, std::string token, uint64_t max_works)
+      : client_(client), token_(std::move(token)), max_works_(max_works) {}
 
   std::shared_ptr<SpaceNumber> NewNumber(SpaceNumber::Kind kind);
 
@@ -63,13 +66,16 @@ class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
 
   // Sends all that was added, and `commands` behind it, whose results it
   // returns. The call's error if one failed as a whole. `patience`: what those
-  // commands may take beside any call's time.
+  // commands may take beside any call's time. With it, and once something was
+  // added that waits for a moment, they go in calls of their own, during which
+  // others may send: the moment may be up to those.
   absl::StatusOr<std::vector<v1::CommandResult>> Run(
       std::vector<v1::Command> commands,
       absl::Duration patience = absl::ZeroDuration());
 
-  // Why `number` stands for nothing, else OK: who asks is told.
-  absl::Status TellFailure(const SpaceNumber& number);
+  // What came of a command that used `numbers`: `outcome`, unless one of them
+  // stands for nothing. Who asks is told.
+  absl::Status Judge(const Numbers& numbers, const absl::Status& outcome);
   // The first failure of a command that nobody was told.
   absl::Status TakeUntold();
 
@@ -80,21 +86,34 @@ class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
   friend class SpaceNumber;
 
   void GiveUp(const SpaceNumber& number);
-  // The next entries of one call.
-  std::vector<Entry> Take();
-  // What became of them; `failed` if their call did.
+  // The next entries of one call; `more`: there are others.
+  std::vector<Entry> Take(bool* more);
+  // Commands that wait for works, as many as have to end before `entries` may
+  // be accepted.
+  std::vector<v1::Command> AwaitRoom(const std::vector<Entry>& entries);
+  absl::StatusOr<std::vector<v1::CommandResult>> RunApart(
+      std::vector<v1::Command> commands, absl::Duration patience);
+  // Why a command that uses them cannot be sent, else OK; with mu_ held.
+  absl::Status Usable(const Numbers& numbers) const;
+  absl::Status Send(const v1::RunRequest& request, absl::Duration patience,
+                    v1::RunResponse* response);
+  // What became of them, from result `first` on; `failed` if their call did.
   void Note(std::vector<Entry>& entries, const absl::Status& failed,
-            const v1::RunResponse& response);
-  void Fail(Entry& entry, const absl::Status& failure);  // with mu_ held
+            const v1::RunResponse& response, size_t first);
+  void Fail(Entry& entry, const absl::Status& failure,
+            bool in_doubt);  // with mu_ held
 
   Client* const client_;
   const std::string token_;
+  const uint64_t max_works_;
 
   std::mutex turn_;  // of whoever sends; before mu_
   std::mutex mu_;    // of all below, and of the failures of numbers
   std::vector<Entry> waiting_;
   size_t waiting_bytes_ = 0;
   uint64_t last_number_ = 0;
+  bool awaits_moments_ = false;  // something that was added
+  std::deque<uint64_t> works_;   // that were sent, and may not have ended
   absl::Status untold_;
   absl::Status stopped_;
 };

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -185,6 +186,103 @@ TEST_F(SpaceClientTest, NumbersOutliveTheirSpace) {
   EXPECT_NE(x.number(), 0u);
 }
 
+TEST_F(SpaceClientTest, WhatIsOfAnotherSpaceIsRefused) {
+  auto other = Space::Open(&client_);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const Tensor here = Put({1});
+  const Tensor there = (*other)->Put(Floats(1), Bytes(std::vector<float>{2}));
+  ASSERT_EQ(here.number(), there.number());
+  EXPECT_EQ(space_->Read(there).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(space_->Read(Double(there)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Read(Double(here)), std::vector<float>{2});
+}
+
+// A thread that waits does not hold up the one that it waits for.
+TEST_F(SpaceClientTest, AThreadWaitsForWhatAnotherSends) {
+  const Timeline timeline = space_->NewTimeline();
+  const Tensor y = space_->Evaluate({.graph = Twice("Add"),
+                                     .inputs = {{"x", Put({3})}},
+                                     .outputs = {"y"},
+                                     .after = {{timeline, 2}}})[0];
+  std::vector<float> read;
+  std::thread reader([&] { read = Read(y); });
+  absl::Status waited;
+  std::thread waiter([&] {
+    waited = space_->Wait({}, {{timeline, 1}});
+    space_->Signal({timeline, 2});
+    EXPECT_TRUE(space_->Send().ok());
+  });
+  space_->Signal({timeline, 1});
+  EXPECT_TRUE(space_->Send().ok());
+  waiter.join();
+  reader.join();
+  EXPECT_TRUE(waited.ok()) << waited;
+  EXPECT_EQ(read, std::vector<float>{6});
+}
+
+// More works than the space may have wait for one another.
+TEST_F(SpaceClientTest, WorksBeyondTheQuotaWaitForOthers) {
+  v1::OpenSpaceRequest request;
+  request.mutable_quota()->set_works(4);
+  auto space = Space::Open(&client_, request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  const v1::Graph spin =
+      weir::testing::SpinRequest(std::chrono::milliseconds(2)).graph();
+  Tensor y = (*space)->Put(Floats(4), Bytes(std::vector<float>{1, 2, 3, 4}));
+  for (int i = 0; i < 40; ++i) {
+    y = (*space)->Evaluate(
+        {.graph = spin, .inputs = {{"x", y}}, .outputs = {"y"}})[0];
+  }
+  const auto value = (*space)->Read(y);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(Values<float>(value->raw()), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_TRUE((*space)->Send().ok());
+}
+
+// What went with a call that nobody answered may be there, and is freed later.
+TEST_F(SpaceClientTest, ACallThatFailsLosesNothingThatIsThere) {
+  Client hasty({.address = server_.address(), .timeout = absl::Seconds(1)});
+  auto space = Space::Open(&hasty);
+  ASSERT_TRUE(space.ok()) << space.status();
+  const Timeline timeline = (*space)->NewTimeline();
+  Tensor x = (*space)->Put(Floats(1), Bytes(std::vector<float>{5}));
+  ASSERT_TRUE((*space)->Send().ok());
+  v1::Command wait;
+  wait.mutable_wait()->add_points()->set_timeline(timeline.number());
+  wait.mutable_wait()->mutable_points(0)->set_value(1);
+  const Tensor kept = (*space)->Put(Floats(1), Bytes(std::vector<float>{6}));
+  x = {};
+  EXPECT_EQ((*space)->Run({wait}).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  const auto value = (*space)->Read(kept);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(Values<float>(value->raw()), std::vector<float>{6});
+  (*space)->Send().IgnoreError();
+  const auto held = (*space)->Get();
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_EQ(held->held().tensors(), 1u);
+}
+
+TEST(SpaceClientSizes, WhatFitsAloneFits) {
+  TestServer server(
+      [](ServerOptions& options) { options.max_message_bytes = 2 << 20; });
+  Client client({.address = server.address()});
+  auto space = Space::Open(&client);
+  ASSERT_TRUE(space.ok()) << space.status();
+  const auto floats = [](size_t bytes) {
+    return std::vector<float>(bytes / sizeof(float), 1);
+  };
+  std::vector<Tensor> tensors;
+  for (const size_t bytes : {size_t{900} << 10, size_t{1900} << 10}) {
+    const std::vector<float> values = floats(bytes);
+    tensors.push_back((*space)->Put(Floats(static_cast<int64_t>(values.size())),
+                                    Bytes(values)));
+  }
+  EXPECT_TRUE((*space)->Wait(tensors).ok());
+}
+
 TEST_F(SpaceClientTest, ThreadsShareASpace) {
   constexpr int kThreads = 8;
   std::vector<std::thread> threads;
@@ -195,7 +293,11 @@ TEST_F(SpaceClientTest, ThreadsShareASpace) {
         Tensor y = Put({static_cast<float>(t)});
         for (int i = 0; i < 10; ++i) y = Double(y);
         const std::vector<float> read = Read(y);
-        results[static_cast<size_t>(t)] = read.empty() ? -1 : read[0];
+        float& result = results[static_cast<size_t>(t)];
+        if (read.size() != 1 || (round > 0 && read[0] != result)) {
+          ADD_FAILURE() << "round " << round << " of thread " << t;
+        }
+        result = read.empty() ? -1 : read[0];
       }
     });
   }
