@@ -329,8 +329,12 @@ ROWS = (
               rate("weir_replies_dropped_total", "reason", "{{reason}}")),
     )),
     ("Spaces", 4, 8, (
-        lines("Spaces", "none", "Open, by server.",
-              ("weir_spaces{$SERVERS}", "{{pod}}")),
+        lines("Spaces", "none",
+              "Open, by server, and the sessions of all that have a stream, "
+              "or may be resumed.",
+              ("weir_spaces{$SERVERS}", "{{pod}}"),
+              ("sum by (state) (weir_sessions{$SERVERS})",
+               "sessions {{state}}")),
         areas("Spaces opened and closed", "ops",
               "Closed by their callers, or because nobody used them for as "
               "long as their lease.",

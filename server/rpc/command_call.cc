@@ -22,10 +22,9 @@ CommandCall::CommandCall(const CommandCaller* caller, Client* client)
   };
 }
 
-absl::Status CommandCall::Run(IoThread* io, const MethodHandler& handler,
+absl::Status CommandCall::Run(const MethodHandler& handler,
                               std::shared_ptr<const StreamMessage> message,
                               const ByteView& request) {
-  io_ = io;
   received_ = NowNanos();
   if (caller_->admission != nullptr) {
     WEIR_ASSIGN_OR_RETURN(

@@ -70,11 +70,13 @@ class CommandCall final : public ServerCall {
 
   // Where it runs, or ran last.
   IoThread* thread() const { return io_; }
+  // Where it will: before others know of it, who may cancel it before it runs.
+  void set_thread(IoThread* io) { io_ = io; }
 
   // Hands `request`, which lies in `message`, to the handler.
-  // RESOURCE_EXHAUSTED if there is no room for it: then nobody is told. On
-  // `io`, its thread until it is answered.
-  absl::Status Run(IoThread* io, const MethodHandler& handler,
+  // RESOURCE_EXHAUSTED if there is no room for it: then nobody is told. On its
+  // thread.
+  absl::Status Run(const MethodHandler& handler,
                    std::shared_ptr<const StreamMessage> message,
                    const ByteView& request);
 

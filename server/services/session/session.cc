@@ -208,6 +208,7 @@ bool Session::Take(SessionPeer* peer, uint64_t sequence,
       free_.pop_back();
     }
     call = own.release();
+    call->set_thread(peer->thread());
     running_.insert(call);
     running_bytes_ += bytes;
     call->tag = {.sequence = sequence,
@@ -217,10 +218,9 @@ bool Session::Take(SessionPeer* peer, uint64_t sequence,
                  .owner = shared_from_this()};
   }
   const MethodHandler* const handler = options_.handlers->Find(command.number);
-  const absl::Status run =
-      handler == nullptr
-          ? NoSuchCommand(command.number)
-          : call->Run(peer->thread(), *handler, message, command.message);
+  const absl::Status run = handler == nullptr
+                               ? NoSuchCommand(command.number)
+                               : call->Run(*handler, message, command.message);
   if (!run.ok()) Finish(*call, peer->thread(), run, ReplyBuffer());
   return true;
 }
