@@ -20,10 +20,11 @@ class IoThread;
 class ServerStream : public ServerCall {
  public:
   // Asks for the next message: fn(call, message, arg) runs once, with null when
-  // the caller will send no more, and with the error of a message that is too
-  // large, finds no room or cannot be undone, with which the handler is to fail
-  // the call. Not once the call was answered, or its caller has gone, of which
-  // OnCancel tells. At most one may be outstanding.
+  // the caller will send no more, and with an error, with which the handler is
+  // to fail the call: of a message that is too large, finds no room or cannot
+  // be undone, and of a first one that does not come for as long as a call's
+  // may take. Perhaps inside. Not once the call was answered, or its caller has
+  // gone, of which OnCancel tells. At most one may be outstanding.
   using MessageOr = absl::StatusOr<std::shared_ptr<StreamMessage>>;
   using ReadFn = void (*)(ServerStream& call, MessageOr message, void* arg);
   virtual void Read(ReadFn fn, void* arg) = 0;

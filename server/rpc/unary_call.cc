@@ -185,6 +185,7 @@ void UnaryCall::Clear() {
   details_ = grpc_empty_slice();
   answer_ = absl::OkStatus();
   watched_ = closed_ = answered_ = sent_ = cut_ = begun_ = writes_ = false;
+  opened_ = false;
   cancelled_ = 0;
   reply_bytes_ = 0;
   deadline_ = kNoDeadline;
@@ -308,14 +309,24 @@ UnaryCall* UnaryCall::ToDisplace(const IoThread& io) {
   }
 }
 
+bool UnaryCall::MayAwait() {
+  if (io_->receiving_.size() <= io_->policy_.max_receiving) return true;
+  UnaryCall* const displaced = ToDisplace(*io_);
+  io_->counts_.uploads_displaced.fetch_add(1, std::memory_order_relaxed);
+  displaced->CutUpload(UploadDisplaced());
+  return displaced != this;
+}
+
+void UnaryCall::CutUpload(const absl::Status& error) {
+  if (method().reads == nullptr) return Fail(error);
+  const Entry entry(this);
+  EndUpload();
+  Deliver(error);
+}
+
 void UnaryCall::ReadMessage() {
   BeginUpload();
-  if (io_->receiving_.size() > io_->policy_.max_receiving) {
-    UnaryCall* const displaced = ToDisplace(*io_);
-    io_->counts_.uploads_displaced.fetch_add(1, std::memory_order_relaxed);
-    displaced->Fail(UploadDisplaced());
-    if (displaced == this) return;
-  }
+  if (!MayAwait()) return;
   grpc_op read = {};
   read.op = GRPC_OP_RECV_MESSAGE;
   read.data.recv_message.recv_message = message_.Await();
@@ -685,9 +696,9 @@ void UnaryCall::CutUploads(IoThread& io, Nanos now) {
     link = link->after();
     if (timeout != kNoDeadline && now - call->since() >= timeout) {
       io.counts_.uploads_timed_out.fetch_add(1, std::memory_order_relaxed);
-      call->Fail(UploadTimeout(timeout));
+      call->CutUpload(UploadTimeout(timeout));
     } else if (now >= call->deadline_) {
-      call->Fail(UploadLate());
+      call->CutUpload(UploadLate());
     }
   }
 }

@@ -108,6 +108,10 @@ class UnaryCall final : public ServerStream, private CallLink {
   void BeginUpload();
   // Nothing happens if there is none.
   void EndUpload();
+  // With this, of whoever reads it.
+  void CutUpload(const absl::Status& error);
+  // If too many are awaited, one is cut. False if it is this one.
+  bool MayAwait();
   static UnaryCall* ToDisplace(const IoThread& io);
   absl::Status TakeMessage();
   void OnInflateTurn();
@@ -168,7 +172,7 @@ class UnaryCall final : public ServerStream, private CallLink {
   bool open_ = false;       // the same, among its open calls
   bool begun_ = false;      // a stream: its headers are sent
   bool writes_ = false;     // a stream: a message is being written
-  bool uploads_ = false;    // the message is awaited
+  bool uploads_ = false;    // the message, a stream's first, is awaited
   bool watched_ = false;    // an event tells when the call is closed
   bool closed_ = false;     // gRPC says that the call is over
   bool answered_ = false;   // Reply or Fail was called
@@ -183,6 +187,7 @@ class UnaryCall final : public ServerStream, private CallLink {
 
   // Of a stream that is read.
   std::shared_ptr<StreamMessage> stream_message_;  // until it is whole
+  bool opened_ = false;                            // one was asked for
   ReadFn read_ = nullptr;  // of the message that is asked for
   void* read_arg_ = nullptr;
 

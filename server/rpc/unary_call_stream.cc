@@ -21,6 +21,11 @@ void UnaryCall::Read(ReadFn fn, void* arg) {
   if (closed_) return;
   read_ = fn;
   read_arg_ = arg;
+  // Whoever has begun may take his time; who does not begin takes room.
+  if (!std::exchange(opened_, true)) {
+    BeginUpload();
+    if (!MayAwait()) return;
+  }
   grpc_op read = {};
   read.op = GRPC_OP_RECV_MESSAGE;
   read.data.recv_message.recv_message = message_.Await();

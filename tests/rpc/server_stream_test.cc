@@ -74,19 +74,18 @@ class Echo {
   }
 
   void GoOn() {
-    if (!reads_ && !ended_ && unsent_.size() < window_) {
-      reads_ = true;
-      call_.Read(
-          [](ServerStream&, ServerStream::MessageOr message, void* self) {
-            static_cast<Echo*>(self)->Took(std::move(message));
-          },
-          this);
+    if (!writes_ && !unsent_.empty()) Write();
+    if (!writes_ && ended_) {
+      const std::unique_ptr<Echo> self(this);
+      return call_.Finish();
     }
-    if (writes_) return;
-    if (!unsent_.empty()) return Write();
-    if (!ended_) return;
-    const std::unique_ptr<Echo> self(this);
-    call_.Finish();
+    if (reads_ || ended_ || unsent_.size() >= window_) return;
+    reads_ = true;
+    call_.Read(
+        [](ServerStream&, ServerStream::MessageOr message, void* self) {
+          static_cast<Echo*>(self)->Took(std::move(message));
+        },
+        this);
   }
 
   void Took(ServerStream::MessageOr message) {
@@ -285,6 +284,62 @@ TEST(ServerStreamTest, AReaderThatStopsIsCut) {
   EXPECT_TRUE(Settles(*transport));
   EXPECT_EQ(counts.gone, 1);
   EXPECT_EQ(transport->counts().replies_cut, 1u);
+}
+
+// Stands still until a test moves it.
+std::atomic<Nanos> test_time{1'000'000'000};
+Nanos TestTime() { return test_time.load(); }
+
+// A stream is there for its messages: whoever sends none has as long as for a
+// call's. Who has begun may take any time.
+TEST(ServerStreamTest, TheFirstMessageHasATime) {
+  Echo::Counts counts;
+  const auto transport =
+      StartStreams(EchoHandler(&counts), {.addresses = {"127.0.0.1:0"},
+                                          .io_threads = 1,
+                                          .receive_timeout = absl::Seconds(1),
+                                          .now = &TestTime});
+  const auto channel = ConnectTo(*transport);
+  RawStreamClient begun(channel, kPath);
+  begun.Start();
+  ASSERT_TRUE(begun.Send("x"));
+  ASSERT_EQ(begun.Receive(), "x");
+  RawStreamClient idle(channel, kPath);
+  idle.Start();
+  ASSERT_TRUE(Eventually([&] { return counts.begun == 2; }));
+  std::thread waits([&] {
+    EXPECT_EQ(idle.Receive(), std::nullopt);
+    const grpc::Status status = idle.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_THAT(status.error_details(), HasSubstr("RECEIVE_TIMEOUT"));
+  });
+  EXPECT_TRUE(Eventually([&] {
+    test_time += 100'000'000;
+    return transport->counts().uploads_timed_out == 1;
+  }));
+  waits.join();
+  test_time += 1'000'000'000'000;
+  ASSERT_TRUE(begun.Send("y"));
+  EXPECT_EQ(begun.Receive(), "y");
+  EXPECT_EQ(transport->counts().uploads_timed_out, 1u);
+}
+
+// Those that wait for their first messages are uploads among others.
+TEST(ServerStreamTest, OneThatHasNotBegunMakesRoomForOthers) {
+  Echo::Counts counts;
+  const auto transport = StartStreams(
+      EchoHandler(&counts),
+      {.addresses = {"127.0.0.1:0"}, .io_threads = 1, .max_receiving = 1});
+  const auto channel = ConnectTo(*transport);
+  RawStreamClient first(channel, kPath);
+  first.Start();
+  ASSERT_TRUE(Eventually([&] { return counts.begun == 1; }));
+  RawStreamClient second(channel, kPath);
+  second.Start();
+  EXPECT_EQ(first.Receive(), std::nullopt);
+  EXPECT_THAT(first.Finish().error_details(), HasSubstr("TOO_MANY_UPLOADS"));
+  ASSERT_TRUE(second.Send("x"));
+  EXPECT_EQ(second.Receive(), "x");
 }
 
 TEST(ServerStreamTest, ACallerThatLeavesIsToldOf) {
