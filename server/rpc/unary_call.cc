@@ -494,7 +494,7 @@ void UnaryCall::Reply(ReplyBuffer reply) {
 void UnaryCall::Fail(const absl::Status& error) {
   const Entry entry(this);
   if (!BeginAnswer(error)) return;
-  ticket_.Answered(call_bytes());
+  ticket_.Answered(call_bytes() + UnwrittenBytes());
   LeaveSending();  // a stream's message may still be on its way
   if (!ticket_.held() && !BeginRefusal()) return Cut();
   EnterSending(answered_at_);
@@ -529,6 +529,7 @@ void UnaryCall::Write(ReplyBuffer message, ResumeFn written, void* arg) {
   written_ = written;
   written_arg_ = arg;
   writes_ = true;
+  writing_bytes_ = message.held();
   TakeReply(&message);
   EnterSending(io_->policy_.now());
   grpc_op ops[2] = {};

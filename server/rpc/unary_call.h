@@ -147,6 +147,8 @@ class UnaryCall final : public ServerStream, private CallLink {
   size_t max_message_bytes() const;
   // What stays of it until it ends, beside its reply.
   size_t call_bytes() const { return kCallBytes + arena_.kept_bytes(); }
+  // Of a message that gRPC has not written yet: who made it may be gone.
+  size_t UnwrittenBytes() const { return writes_ ? writing_bytes_ : 0; }
   // Whose bound that is, for errors.
   const char* message_bound() const;
 
@@ -167,20 +169,21 @@ class UnaryCall final : public ServerStream, private CallLink {
   int cancelled_ = 0;        // set with the event that says closed
 
   int depth_ = 0;
-  int events_ = 0;          // that will come, turns among them
-  bool owed_ = false;       // IoThread counts it
-  bool open_ = false;       // the same, among its open calls
-  bool begun_ = false;      // a stream: its headers are sent
-  bool writes_ = false;     // a stream: a message is being written
-  bool uploads_ = false;    // the message, a stream's first, is awaited
-  bool watched_ = false;    // an event tells when the call is closed
-  bool closed_ = false;     // gRPC says that the call is over
-  bool answered_ = false;   // Reply or Fail was called
-  bool sent_ = false;       // gRPC has written the whole answer
-  bool cut_ = false;        // by us, while it was being sent
-  bool refused_ = false;    // IoThread counts it among its refusals
-  absl::Status answer_;     // what it was
-  size_t reply_bytes_ = 0;  // of the reply that is being sent
+  int events_ = 0;            // that will come, turns among them
+  bool owed_ = false;         // IoThread counts it
+  bool open_ = false;         // the same, among its open calls
+  bool begun_ = false;        // a stream: its headers are sent
+  bool writes_ = false;       // a stream: a message is being written
+  bool uploads_ = false;      // the message, a stream's first, is awaited
+  bool watched_ = false;      // an event tells when the call is closed
+  bool closed_ = false;       // gRPC says that the call is over
+  bool answered_ = false;     // Reply or Fail was called
+  bool sent_ = false;         // gRPC has written the whole answer
+  bool cut_ = false;          // by us, while it was being sent
+  bool refused_ = false;      // IoThread counts it among its refusals
+  absl::Status answer_;       // what it was
+  size_t reply_bytes_ = 0;    // of the reply that is being sent
+  size_t writing_bytes_ = 0;  // held for a stream's message that is written
 
   ResumeFn written_ = nullptr;  // of the message that is being written
   void* written_arg_ = nullptr;

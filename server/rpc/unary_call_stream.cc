@@ -72,6 +72,7 @@ void UnaryCall::InflateStreamMessage() {
 void UnaryCall::Deliver(MessageOr message) {
   stream_message_.reset();
   const ReadFn fn = std::exchange(read_, nullptr);
+  if (fn == nullptr) return;  // it was cut, and told so
   fn(*this, std::move(message), read_arg_);
 }
 
@@ -91,7 +92,7 @@ void UnaryCall::OnDeferred() {
 void UnaryCall::Finish() {
   const Entry entry(this);
   if (!BeginAnswer(absl::OkStatus())) return;
-  ticket_.Answered(call_bytes());
+  ticket_.Answered(call_bytes() + UnwrittenBytes());
   EnterSending(answered_at_);
   Send(absl::OkStatus(), !begun_);
 }

@@ -20,8 +20,9 @@ namespace {
 // Of commands that are not used, for the next ones.
 constexpr size_t kFreeCommands = 32;
 
-// What a work that has ended counts for until it is told.
-constexpr size_t kCompletionBytes = 256;
+// What a work that has ended counts for until it is told: its failure may be
+// long.
+constexpr size_t kCompletionBytes = size_t{4} << 10;
 
 absl::Status Resumed(uint64_t number) {
   return WithReason(absl::AbortedError(absl::StrCat(
@@ -70,6 +71,7 @@ void Session::Detach(SessionPeer* peer) {
     MutexLock lock(&mu_);
     if (peer_ != peer) return;
     peer_ = nullptr;
+    completions_.clear();
     if (!end_.ok()) return;
     const Nanos linger = absl::ToInt64Nanoseconds(context.options.linger);
     if (linger > 0 && options_.sessions->drain_deadline() == 0) {
@@ -317,9 +319,9 @@ void Session::WatchWork(uint64_t number) {
 void Session::WorkEnded(uint64_t number, std::shared_ptr<KeptWork> work) {
   MutexLock lock(&mu_);
   --awaited_works_;
-  if (!end_.ok()) return;
+  if (!end_.ok() || peer_ == nullptr) return;
   completions_.push_back({number, std::move(work)});
-  if (peer_ != nullptr) peer_->Wake();
+  peer_->Wake();
 }
 
 void Session::TakeEvent(SessionPeer* peer, ReplyBuffer* event,

@@ -88,6 +88,7 @@ void SessionAnswers::Repeat(uint64_t sequence) {
     unsent_.push_back({0, std::move(lost)});
   } else if (at->second.state == State::kSent) {
     kept_bytes_ -= at->second.result.size();
+    std::erase(kept_, sequence);
     Queue(sequence, at->second);
   }
 }
@@ -158,7 +159,10 @@ void SessionAnswers::TakeEvent(ReplyBuffer* event,
         answer->result = Flat(sent);
         Keep(next.sequence, *answer);
       } else {
-        answers_.erase(next.sequence);
+        // Who resumes without it is told so.
+        answer->result =
+            MakeSessionResult(next.sequence, 0, Forgotten(next.sequence), {});
+        Keep(next.sequence, *answer);
       }
     }
     if (size <= kCopiedBytes) {

@@ -96,6 +96,21 @@ TEST_F(SessionEndsTest, ASpaceMayBeClosedWhileItsCommandsAreTaken) {
   EXPECT_TRUE(ServesOn(server_));
 }
 
+// An answer that is too large to be kept was sent, and may be lost with its
+// stream: whoever resumes is told so.
+TEST_F(SessionEndsTest, WhoResumesIsToldOfAnswersThatAreNotKept) {
+  ASSERT_FALSE(Put(1, std::vector<float>(size_t{1} << 19, 2)).has_error());
+  SessionClient broken(server_, token_);
+  ASSERT_TRUE(broken.Open(1));
+  EXPECT_FALSE(broken.Run(GetCommand(1)).has_error());
+  broken.Break();
+  EXPECT_FALSE(broken.Finish().ok());
+  EXPECT_TRUE(Eventually([&] { return Sessions("detached") == 1; }));
+  SessionClient session(server_, token_);
+  ASSERT_TRUE(session.Resume(1));
+  EXPECT_EQ(session.Result(1).error().reason(), "ANSWER_FORGOTTEN");
+}
+
 // Many times, while commands come and go: each is done once, and answered.
 TEST_F(SessionEndsTest, StreamsMayBreakAtAnyTime) {
   CreateTimeline(1);
