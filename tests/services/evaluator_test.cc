@@ -271,8 +271,8 @@ TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
   }
 }
 
-TEST(EvaluateTest, RefusesDeferredModeUntilThereAreSpaces) {
-  TestServer server;
+TEST(EvaluateTest, RefusesDeferredModeWhereThereAreNoSpaces) {
+  TestServer server([](ServerOptions& options) { options.max_spaces = 0; });
   v1::EvaluateRequest request = IdentityRequest();
   request.set_mode(v1::EVAL_MODE_DEFERRED);
   const EvaluateAnswer answer = Evaluate(server, request);
