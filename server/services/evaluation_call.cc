@@ -48,6 +48,7 @@ void EvaluationCall::Begin(std::shared_ptr<const Program> program,
   request().program = std::move(program);
   request().mode = settings.mode;
   request().seed = settings.seed;
+  request().cpu_threads = settings.cpu_threads;
   request().label.assign(settings.label);
   request().deadline = call_.deadline();
   RunStep<&EvaluationCall::Bind, &EvaluationCall::WasBound>(
@@ -190,7 +191,8 @@ ReportFrame EvaluationCall::Frame(bool full) const {
           .replied = NowNanos(),
           .unix_minus_steady_ns = context_->unix_minus_steady_ns,
           .inline_reads = InlineReads(work().request),
-          .full = full};
+          .full = full,
+          .transport = transport()};
 }
 
 absl::Status EvaluationCall::CheckReply(size_t bytes) const {

@@ -646,6 +646,45 @@ TEST_F(DeferredSpaceWorkTest, EndsWithItsContext) {
   EXPECT_TRUE(absl::IsCancelled(Tensor(1)->failure()));
 }
 
+// Writers follow one another as they are accepted, whenever they found the
+// number; and a reader that was accepted between two reads the first.
+TEST_F(SpaceWorkTest, ANumberStandsForTheWriteThatWasAcceptedLast) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto late = NewWork(space_, negate_);
+  const auto early = NewWork(space_, negate_);
+  const std::vector<float> twos = {2, 2, 2}, fours = {4, 4, 4};
+  for (const auto& [work, values] :
+       {std::pair(early, &twos), std::pair(late, &fours)}) {
+    work->request().inputs[0] = Floats(*values);
+    work->request().outputs = {OutputWish::kKeep};
+    const absl::Status into = work->WriteInto(0, 1, *engine_);
+    ASSERT_TRUE(into.ok()) << into;
+  }
+  ASSERT_TRUE(Run(early).ok());
+  const auto reader = Reader(1);
+  ASSERT_TRUE(Run(late).ok());
+  ASSERT_TRUE(Run(reader).ok());
+  EXPECT_EQ(Result(reader->work()), twos);
+  const auto last = Reader(1);
+  ASSERT_TRUE(Run(last).ok());
+  EXPECT_EQ(Result(last->work()), fours);
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+}
+
+// A number that was freed, and given to something else, is no writer's.
+TEST_F(SpaceWorkTest, AWriteDoesNotReplaceWhatHasItsNumberSince) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto writer = NewWork(space_, negate_);
+  writer->request().inputs[0] = Floats(values_);
+  writer->request().outputs = {OutputWish::kKeep};
+  ASSERT_TRUE(writer->WriteInto(0, 1, *engine_).ok());
+  ASSERT_TRUE(space_->tensors().Remove(1).ok());
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto other = Tensor(1);
+  ASSERT_TRUE(Run(writer).ok());
+  EXPECT_EQ(Tensor(1), other);
+}
+
 TEST_F(SpaceWorkTest, ATensorOfAnotherEngineIsNotRead) {
   ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
   const std::unique_ptr<Engine> other = NewEngine();

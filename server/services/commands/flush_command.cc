@@ -1,5 +1,6 @@
 #include "server/services/commands/flush_command.h"
 
+#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "server/services/commands/in_space.h"
 #include "server/services/failure_proto.h"
@@ -17,9 +18,9 @@ void FillWork(const FlushedWork& from, v1::FlushedWork* work) {
 absl::Status FlushContext(Space& space, const v1::ContextFlush& request,
                           v1::ContextFlushed* response) {
   WEIR_ASSIGN_OR_RETURN(const auto kept,
-                        space.contexts().Find(request.context()));
+                        space.FindContext(request.context(), NowNanos()));
   WEIR_ASSIGN_OR_RETURN(Activation inside,
-                        kept->context->Enter(NewHandlerId()));
+                        kept->context()->Enter(NewHandlerId()));
   FillFlushed(inside.Flush(), response);
   return absl::OkStatus();
 }
