@@ -17,6 +17,7 @@
 #include "kernels/device/dispatcher.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
+#include "kernels/device/stream_pools.h"
 #include "kernels/eval/executor.h"
 #include "kernels/eval/task_threads.h"
 #include "kernels/graph/program_cache.h"
@@ -63,7 +64,9 @@ class WEIR_EXPORT Engine {
   const OpRegistry& registry() const { return *registry_; }
   TimerQueue& timers() { return timers_; }
   Dispatcher& dispatcher() { return *dispatcher_; }
-  StreamPool& streams() { return *streams_; }
+  StreamPools& pools() { return *pools_; }
+  // Of works that ask for no other stream.
+  StreamPool& streams() { return pools_->main(); }
   PinnedPool& pinned() { return *pinned_; }
   MemoryPool& memory() { return *memory_; }
   ProgramCache& programs() { return *programs_; }
@@ -106,7 +109,7 @@ class WEIR_EXPORT Engine {
   // memory may keep for long.
   std::unique_ptr<ThreadExecutor> lane_maker_;
   std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<StreamPool> streams_;
+  std::unique_ptr<StreamPools> pools_;
   std::unique_ptr<PinnedPool> pinned_;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<ProgramCache> programs_;

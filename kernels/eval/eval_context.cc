@@ -106,24 +106,82 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 
 void EvalContext::Enqueue(Work* work) {
   work->SetContext(shared_from_this());
-  AllPlaced before;
-  uint64_t number = 0;
-  {
-    MutexLock lock(&placing_);
-    before = PlaceDeferred(deferred_->TakeBefore(*work, *this));
-    number = order_.Take(1, options_.max_pending);
-    if (number != 0) {
-      DrawSeed(*work);
-      work->Place(order_.timeline(), number);
-      queue_->Append(work);
+  if (!was_deferred) RunDeferred(deferred_->TakeBefore(*work, *this));
+  if (absl::Status chosen = ChooseLane(*work); !chosen.ok()) {
+    if (was_deferred) {
+      work->End(std::move(chosen), /*launched=*/false);
+    } else {
+      work->Refuse(std::move(chosen));
     }
+    return;
   }
-  Begin(before);
+  const uint64_t number =
+      order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
   if (number == 0) {
     work->Refuse(Full("unfinished", options_.max_pending));
     return;
   }
   work->Start();
+}
+
+absl::Status EvalContext::ChooseLane(Work& work) {
+  const StreamPolicy& policy = work.request.stream;
+  if (policy.kind == StreamPolicy::Kind::kNamed) {
+    NamedStream& stream = *policy.stream;
+    if (&stream.engine() != engine_) {
+      return WithReason(
+          absl::FailedPreconditionError(absl::StrCat(
+              "the stream is on ", DeviceName(stream.engine().device().info()),
+              ", and the context on ", DeviceName(engine_->device().info()))),
+          "WRONG_DEVICE");
+    }
+    StreamPlace place = std::move(work.request.place);
+    if (!place) {
+      WEIR_ASSIGN_OR_RETURN(place, stream.Take());
+    }
+    work.SetPlace(std::move(place));
+    return absl::OkStatus();
+  }
+  StreamPool* pool = nullptr;
+  if (policy.kind == StreamPolicy::Kind::kServerDefault) {
+    WEIR_ASSIGN_OR_RETURN(const StreamPools::Default set,
+                          engine_->pools().ServerDefault());
+    pool = set.pool;
+  } else {
+    WEIR_ASSIGN_OR_RETURN(pool, engine_->pools().OfPriority(policy.priority));
+  }
+  work.SetLaneOf(pool, HoldOf(pool));
+  return absl::OkStatus();
+}
+
+LaneHold* EvalContext::HoldOf(StreamPool* pool) {
+  if (pool == &engine_->streams()) return &lane_;
+  MutexLock lock(&lanes_mu_);
+  for (const std::unique_ptr<OtherLane>& other : other_lanes_) {
+    if (other->pool == pool) return &other->hold;
+  }
+  // As many as there are pools.
+  OtherLane& made = *other_lanes_.emplace_back(
+      new OtherLane{pool, LaneHold(engine_->max_lane_launches())});
+  if (pool->most_max() == 1) made.hold.LeaseForEach();
+  has_other_lanes_.store(true);
+  return &made.hold;
+}
+
+WorkDependencies::Points EvalContext::OnOtherLanes(const LaneHold& lane) const {
+  WorkDependencies::Points points;
+  const auto add = [&points, &lane](Point point) {
+    if (point.is_null() || lane.IsOn(point.timeline.get())) return;
+    points.push_back(std::move(point));
+  };
+  add(last_named_);
+  if (&lane != &lane_) add(lane_.Last());
+  if (!has_other_lanes_.load()) return points;
+  MutexLock lock(&lanes_mu_);
+  for (const std::unique_ptr<OtherLane>& other : other_lanes_) {
+    if (&other->hold != &lane) add(other->hold.Last());
+  }
+  return points;
 }
 
 void EvalContext::DrawSeed(Work& work) {
@@ -154,8 +212,8 @@ absl::Status EvalContext::Full(const char* works, size_t limit) const {
                         absl::Milliseconds(10));
 }
 
-void EvalContext::LeaveLane(size_t launches, bool suspect) {
-  if (lane_.End(launches, suspect)) queue_->Wake();
+void EvalContext::LeaveLane(LaneHold& lane, size_t launches, bool suspect) {
+  if (lane.End(launches, suspect)) queue_->Wake();
 }
 
 void EvalContext::EndPlaced(const Work& work) {
@@ -254,10 +312,7 @@ EvalContext::AllPlaced EvalContext::PlaceDeferred(DeferredSet::Works works) {
     if (count > 1) {
       auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
           std::make_move_iterator(first), std::make_move_iterator(end)));
-      if (joined->makes_results()) {
-        placed.push_back({.joined = PlaceJoined(std::move(joined))});
-        continue;
-      }
+      if (joined->makes_results() && EnqueueJoined(joined)) continue;
       std::copy(joined->members().begin(), joined->members().end(), first);
     }
     for (auto it = first; it != end; ++it) {
@@ -328,7 +383,15 @@ FlushResult EvalContext::Flush() {
 
 // -- Works that run as one ----------------------------------------------------
 
-JoinedWork* EvalContext::PlaceJoined(std::unique_ptr<JoinedWork> owned) {
+bool EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork>& owned) {
+  for (const std::shared_ptr<Work>& member : owned->members()) {
+    if (ChooseLane(*member).ok()) continue;
+    // The first that finds none is told so by itself.
+    for (const std::shared_ptr<Work>& each : owned->members()) {
+      each->place_.End();
+    }
+    return false;
+  }
   JoinedWork* const joined = owned.release();  // EndJoined takes it back
   Work& work = joined->work();
   uint64_t number = order_.Take(joined->members().size(), SIZE_MAX);
@@ -337,6 +400,8 @@ JoinedWork* EvalContext::PlaceJoined(std::unique_ptr<JoinedWork> owned) {
     member->SetContext(shared_from_this());
   }
   work.BeginJoined(number - 1);
+  const Work& first = *joined->members().front();
+  work.SetLaneOf(first.pool_, first.lane_hold_);
   work.SetContext(shared_from_this());
   queue_->Append(&work);
   MutexLock lock(&mu_);
@@ -360,6 +425,7 @@ void EvalContext::BeginJoined(JoinedWork* joined) {
         },
         std::string(work.request.owner));
   });
+  return true;
 }
 
 void EvalContext::CallOffJoined() {

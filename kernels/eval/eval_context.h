@@ -12,8 +12,9 @@
 // them by its own stages (work_stages.cc).
 //
 // A context holds a lane while it has work there, or about to be, and not
-// longer. Its works run in the order of their submission; a wait of one holds
-// back only later ones of the same context.
+// longer; one of each pool that its works ask for. Its works run in the order
+// of their submission, whichever streams they are on; a wait of one holds back
+// only later ones of the same context, and those behind it on a named stream.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
@@ -131,18 +133,19 @@ class WEIR_EXPORT EvalContext
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer);
   FlushResult Flush();
 
-  // What has its place in the order and in the queue, in that order, and has
-  // not begun: each is lent to whoever gave it the place.
-  struct Placed {
-    Work* work = nullptr;  // one of the two
-    JoinedWork* joined = nullptr;
-  };
-  using AllPlaced = std::vector<Placed>;
-  void Begin(const AllPlaced& placed);
+  // Where the work's lane comes from, as it asks for it now. INVALID_ARGUMENT,
+  // with the range, for a priority that the device does not have;
+  // FAILED_PRECONDITION, reason WRONG_DEVICE, for a stream of another engine;
+  // RESOURCE_EXHAUSTED as NamedStream::Take has it.
+  absl::Status ChooseLane(Work& work);
+  LaneHold* HoldOf(StreamPool* pool);
+  // What was launched and may not be done, elsewhere than on that lane. For
+  // whoever drives the queue.
+  WorkDependencies::Points OnOtherLanes(const LaneHold& lane) const;
 
-  // Gives the work its place, behind deferred ones that it needs, and has it
-  // begin.
-  void Enqueue(Work* work);
+  // Gives the work its place in the order and has it start. A work that was
+  // deferred has its room, and its seed, already.
+  void Enqueue(Work* work, bool was_deferred);
   void DrawSeed(Work& work);
   void SetRng(const RngState& rng);
   // CONTEXT_FULL; `works` are "unfinished", for example.
@@ -150,17 +153,11 @@ class WEIR_EXPORT EvalContext
   // Whether one more may be deferred.
   absl::Status HasRoomForDeferred() WEIR_REQUIRES(placing_);
 
-  // In their order; neighbors that can be joined are to run as one graph. They
-  // have their room, and their seeds, already.
-  AllPlaced PlaceDeferred(DeferredSet::Works works) WEIR_REQUIRES(placing_);
-  JoinedWork* PlaceJoined(std::unique_ptr<JoinedWork> owned)
-      WEIR_REQUIRES(placing_);
-  void BeginJoined(JoinedWork* joined);
-  // On the executor, whoever is inside: others wait for some of the deferred.
-  void RunWanted();
-  // As soon as anybody waits for `point`, or does so already, the deferred work
-  // with this number is wanted.
-  void RunOnceWanted(const Point& point, uint64_t number);
+  // In their order; neighbors that can be joined run as one graph.
+  void RunDeferred(DeferredSet::Works works);
+  // False if its members found no places on their stream: then they are what
+  // they were.
+  bool EnqueueJoined(std::unique_ptr<JoinedWork>& owned);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
   // What a joined work waits for in the program cache, if a member was
   // cancelled.
@@ -170,7 +167,7 @@ class WEIR_EXPORT EvalContext
   void EndJoined(JoinedWork* joined, absl::Status status, bool launched);
 
   // A work that was launched is done with its lane.
-  void LeaveLane(size_t launches, bool suspect);
+  void LeaveLane(LaneHold& lane, size_t launches, bool suspect);
   // A work with a place is over, with its status.
   void EndPlaced(const Work& work);
 
@@ -182,7 +179,19 @@ class WEIR_EXPORT EvalContext
 
   const std::shared_ptr<Occupancy> occupancy_;
   const std::shared_ptr<WorkQueue> queue_;
-  LaneHold lane_;
+  LaneHold lane_;  // of Engine::streams
+  // Of other pools, as they are asked for, by the owner; there to the end.
+  struct OtherLane {
+    StreamPool* pool;
+    LaneHold hold;
+  };
+  Atomic<bool> has_other_lanes_{false};
+  mutable Mutex lanes_mu_;
+  std::vector<std::unique_ptr<OtherLane>> other_lanes_
+      WEIR_GUARDED_BY(lanes_mu_);
+  // The last work that was launched on a named stream; for whoever drives the
+  // queue.
+  Point last_named_;
   const std::shared_ptr<DeferredSet> deferred_;
   InOrderEnd order_;
 

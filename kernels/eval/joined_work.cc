@@ -35,7 +35,7 @@ bool ReadsDeviceOnHost(const WorkRequest& request) {
 bool CanJoin(const Work& work, const Device& device) {
   const WorkRequest& request = work.request;
   return request.graph != nullptr && !request.program->random() &&
-         &request.program->device() == &device &&
+         &request.program->device() == &device && !request.place &&
          request.program->constant_bytes() <= kMaxConstantBytes &&
          request.inputs.size() == request.program->inputs().size() &&
          request.outputs.size() == request.program->outputs().size() &&
@@ -96,6 +96,7 @@ size_t JoinedWork::CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
   const Nanos now = NowNanos();
   size_t count = 0, nodes = 0;
   for (const std::shared_ptr<Work>& work : works) {
+    if (!(work->request.stream == works.front()->request.stream)) break;
     if (count == kMaxMembers || !CanJoin(*work, device) ||
         !KeepsWhatIsRead(*work) || !work->Wanted(now).ok() ||
         Waits(*work, works.first(count), context)) {

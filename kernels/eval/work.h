@@ -172,6 +172,10 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   void KeepSelf(std::shared_ptr<Work> self) { self_ = std::move(self); }
   // It has this place in the context's order.
   void Place(std::shared_ptr<Timeline> timeline, uint64_t number);
+  // Where its lane comes from: a pool, and the context's hold on that; or the
+  // stream of `place`.
+  void SetLaneOf(StreamPool* pool, LaneHold* hold);
+  void SetPlace(StreamPlace place);
   // In the queue, lent to the submitter: goes as far as it can.
   void Start();
   // Was not accepted: may be tried again.
@@ -208,7 +212,11 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t TakeCacheWait();  // 0: there is none
   bool Planned(std::shared_ptr<const Plan> plan);
   Step WaitForPoints();
-  Step WaitFor(absl::Span<const Point> points);
+  // `order_alone`: whatever becomes of what is there.
+  Step WaitFor(absl::Span<const Point> points, bool order_alone = false);
+  // What it comes after whatever becomes of it: works of its context on other
+  // streams, and what its stream was made to come after.
+  WorkDependencies::Points OrderPoints(const EvalContext& context) const;
   Step TakeLane();
   Step PrepareAndLaunch();
   // Has memory made, or large inputs copied, by a thread that may wait, and
@@ -220,6 +228,9 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // to be waited for, in paces where its queue may, too.
   enum class Launcher : uint8_t { kWhoeverIsHere, kApart, kApartInPaces };
   void LaunchOn(Lane* lane, size_t launches, Launcher launcher);
+  // Of the joined works the first one's.
+  StreamPlace& place();
+  const StreamPlace& place() const;
   // What waits for this work may wait for `at`, its place on a stream.
   void BackPoints(const Point& at) const;
   Nanos WaitDeadline() const;
@@ -277,6 +288,9 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Stage stage_ = Stage::kIdle;
+  StreamPool* pool_ = nullptr;  // null: a named stream's lane
+  LaneHold* lane_hold_ = nullptr;
+  StreamPlace place_;                       // on a named stream, to its end
   LaneClaim claim_;                         // while kLeased or kPreparing
   uint64_t point_wait_ = 0;                 // in the dispatcher
   uint64_t lane_wait_ = 0;                  // in the stream pool

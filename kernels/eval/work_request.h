@@ -13,7 +13,8 @@
 #include "kernels/base/clock.h"
 #include "kernels/device/point.h"
 #include "kernels/eval/eval_mode.h"
-#include "kernels/graph/call_sites.h"
+#include "kernels/eval/named_stream.h"
+#include "kernels/eval/stream_policy.h"
 #include "kernels/graph/program.h"
 #include "kernels/tensor/tensor.h"
 
@@ -63,6 +64,10 @@ struct WorkRequest {
   absl::InlinedVector<OutputWish, 4> outputs;  // as Program::outputs();
                                                // empty: all kInline
   std::optional<EvalMode> mode;                // empty: the context's
+  StreamPolicy stream;
+  // Of that stream, where it is a named one; none: the last when the work is
+  // submitted. Taken before, and used up by that.
+  StreamPlace place;
   absl::InlinedVector<Point, 2> after;
   absl::InlinedVector<Signal, 1> signal;
   std::optional<uint64_t> seed;  // empty: the context's RNG

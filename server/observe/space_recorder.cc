@@ -40,7 +40,8 @@ void SpaceRecorder::Closed(const Space& space, End why, const Amounts& held,
                 {"tensors", Number(held, Holding::kTensors)},
                 {"contexts", Number(held, Holding::kContexts)},
                 {"timelines", Number(held, Holding::kTimelines)},
-                {"works", Number(held, Holding::kWorks)}});
+                {"works", Number(held, Holding::kWorks)},
+                {"streams", Number(held, Holding::kStreams)}});
 }
 
 void SpaceRecorder::ContextExpired(const Space& space,

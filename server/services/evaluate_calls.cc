@@ -31,7 +31,7 @@
 #include "server/services/request_checks.h"
 #include "server/services/space_header.h"
 #include "server/services/space_numbers.h"
-#include "server/services/whole_spec.h"
+#include "server/services/stream_choice.h"
 #include "server/services/wire_shape.h"
 
 namespace weir {
@@ -125,7 +125,7 @@ class EvaluateCall : public EvaluationCall {
       WEIR_RETURN_IF_ERROR(CheckDeferred());
     }
     WEIR_RETURN_IF_ERROR(FindEngine());
-    WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
+    WEIR_RETURN_IF_ERROR(ChooseStream());
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (!v1::ReportLevel_IsValid(request_.report)) {
       return InvalidField(
@@ -198,6 +198,7 @@ class EvaluateCall : public EvaluationCall {
     Engine* const of_context =
         numbers_.context() == nullptr ? nullptr : &numbers_.context()->engine();
     engine_ = of_context != nullptr ? of_context : numbers_.first_engine();
+    if (engine_ == nullptr) engine_ = EngineOfStream();
     if (engine_ == nullptr || !request_.device.empty()) {
       WEIR_ASSIGN_OR_RETURN(engine_, context().engines.Find(request_.device));
     }
@@ -220,27 +221,32 @@ class EvaluateCall : public EvaluationCall {
         "context");
   }
 
-  absl::Status CheckStreamPolicy(const WireStreamPolicy& policy) const {
-    if (!v1::StreamPolicy::Kind_IsValid(policy.kind)) {
-      return InvalidField(
-          "stream_policy.kind",
-          absl::StrCat(policy.kind, " is not a kind of stream policy"));
+  // The request's, or else the context's.
+  absl::Status ChooseStream() {
+    const WireStreamPolicy& asked = request_.stream_policy;
+    StreamWish wish = {asked.kind, asked.stream, asked.priority, asked.slot};
+    const KeptContext* const kept = numbers_.context();
+    const bool of_context = kept != nullptr && wish == StreamWish();
+    if (of_context) wish = kept->stream;
+    WEIR_RETURN_IF_ERROR(CheckStreamWish(wish));
+    if (!space_ && wish.kind == v1::StreamPolicy::KIND_NAMED) {
+      return NeedsSpace("stream_policy.kind", "a named stream");
     }
-    if (policy.kind != v1::StreamPolicy::KIND_UNSPECIFIED &&
-        policy.kind != v1::StreamPolicy::KIND_POOLED) {
-      return NotOffered("stream_policy.kind", "a stream of one's own");
+    auto found = FindStream(wish, space_ ? &*space_ : nullptr, *engine_);
+    if (!found.ok()) {
+      return of_context ? WithField(found.status(), "context") : found.status();
     }
-    if (policy.stream != 0) {
-      return InvalidField("stream_policy.stream",
-                          "only KIND_NAMED has a stream");
-    }
-    const StreamPoolOptions& pool = engine_->options().streams;
-    if (policy.priority != pool.priority) {
-      return InvalidField(
-          "stream_policy.priority",
-          absl::StrCat("there is one pool, of priority ", pool.priority));
-    }
+    stream_ = *std::move(found);
+    if (wish.slot == 0) return absl::OkStatus();
+    WEIR_ASSIGN_OR_RETURN(slots_, space_->streams().Find(wish.stream));
     return absl::OkStatus();
+  }
+
+  // Where nobody says where to run, there where the stream is.
+  Engine* EngineOfStream() {
+    if (!space_ || request_.stream_policy.stream == 0) return nullptr;
+    const auto kept = space_->streams().Find(request_.stream_policy.stream);
+    return kept.ok() ? (*kept)->settings().engine : nullptr;
   }
 
   void FindProgram() override {
@@ -279,8 +285,8 @@ class EvaluateCall : public EvaluationCall {
         .mode = request_.mode != 0 ? static_cast<EvalMode>(request_.mode)
                                    : in_context_.mode,
         .seed = request_.rng_seed,
-        .cpu_threads = in_context_.cpu_threads,
-        .label = request_.label};
+        .label = request_.label,
+        .stream = std::move(stream_)};
     if (!space_) return Evaluate(std::move(program), settings);
     Engine& runs_on = context().engines.Of(*program);
     const absl::Status fits = CheckContext(runs_on);
@@ -297,6 +303,11 @@ class EvaluateCall : public EvaluationCall {
   absl::Status WasBoundTo(std::span<const size_t> outputs) override {
     if (!space_) return absl::OkStatus();
     SpaceWork& work = *space_work();
+    if (slots_ != nullptr) {
+      auto place = slots_->slots().Fill(request_.stream_policy.slot);
+      if (!place.ok()) return WithField(place.status(), "stream_policy.slot");
+      work.request().place = *std::move(place);
+    }
     if (model() == nullptr) WEIR_RETURN_IF_ERROR(work.HoldProgram());
     for (size_t i = 0; i < request_.outputs.size(); ++i) {
       const std::optional<KeptOutput> output = KeptAs(i);
@@ -524,10 +535,10 @@ class EvaluateCall : public EvaluationCall {
   EvaluateRequestView request_;
   SpaceUse space_;  // none: the call is stateless
   SpaceNumbers numbers_;
-  ContextSettings in_context_;   // as they are when the request is read
-  std::vector<SaidShape> said_;  // of inputs that are kept, and not known yet
-  bool reads_kept_ = false;
-  Engine* engine_ = nullptr;  // whose programs are asked
+  std::vector<SaidShape> said_;  // of inputs that are kept
+  Engine* engine_ = nullptr;     // whose programs are asked
+  StreamPolicy stream_;
+  std::shared_ptr<KeptStream> slots_;  // if it names one of a stream's slots
   std::optional<ProgramRequest> search_;
   bool program_cached_ = false;
 };

@@ -50,6 +50,7 @@ void EvaluationCall::Begin(std::shared_ptr<const Program> program,
   request().seed = settings.seed;
   request().cpu_threads = settings.cpu_threads;
   request().label.assign(settings.label);
+  request().stream = settings.stream;
   request().deadline = call_.deadline();
   RunStep<&EvaluationCall::Bind, &EvaluationCall::WasBound>(
       call_, context_->long_steps, ReadingBytes(call_, tensors), this);

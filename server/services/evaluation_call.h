@@ -71,6 +71,7 @@ class EvaluationCall : protected RequestTensors,
     std::optional<uint64_t> seed = {};
     int cpu_threads = 0;
     std::string_view label = {};
+    StreamPolicy stream = {};
   };
   // Whose counts the call goes to, and whose shapes its tensors have to have;
   // before Evaluate. Without one, none.

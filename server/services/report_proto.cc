@@ -61,8 +61,7 @@ void FillDetails(const SyncReport& report, const ReportFrame& frame,
                  v1::SyncDetails* details) {
   v1::StreamInfo* stream = details->mutable_stream();
   stream->set_id(report.stream_id);
-  stream->set_pool(absl::StrCat(DeviceName(frame.device), "/priority ",
-                                report.stream_priority));
+  if (report.pool != nullptr) stream->set_pool(*report.pool);
   stream->set_priority(report.stream_priority);
   stream->set_lease_generation(report.lease_generation);
   stream->set_device_uuid(frame.device.uuid);

@@ -166,6 +166,7 @@ void Space::Close() {
   works_.Close();
   tensors_.Close();
   contexts_.Close();
+  streams_.Close();
 }
 
 }  // namespace weir

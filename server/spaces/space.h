@@ -1,7 +1,7 @@
-// What one caller keeps on the server: contexts, tensors, works, timelines and
-// sessions under numbers of its own, an account of how much that is, and a
-// lease. All of it ends when the space is closed, once what runs is done with
-// it.
+// What one caller keeps on the server: contexts, tensors, works, timelines,
+// streams and sessions under numbers of its own, an account of how much that
+// is, and a lease. All of it ends when the space is closed, once what runs is
+// done with it.
 //
 // Thread-safe.
 #pragma once
@@ -23,7 +23,7 @@
 #include "kernels/device/point.h"
 #include "kernels/graph/program.h"
 #include "server/spaces/account.h"
-#include "server/spaces/kept_context.h"
+#include "server/spaces/kept_stream.h"
 #include "server/spaces/kept_tensor.h"
 #include "server/spaces/kept_work.h"
 #include "server/spaces/number_table.h"
@@ -36,6 +36,25 @@ class SpaceWork;
 
 // NOT_FOUND, reason SPACE_NOT_FOUND.
 absl::Status SpaceNotFound(uint64_t id);
+
+// Which stream a message asks for, as weir.v1.StreamPolicy has it.
+struct StreamWish {
+  int32_t kind = 0;
+  uint64_t stream = 0;
+  int32_t priority = 0;
+  uint64_t slot = 0;
+
+  friend bool operator==(const StreamWish&, const StreamWish&) = default;
+};
+
+// A context that a caller has numbered.
+struct KeptContext {
+  Engine* engine = nullptr;
+  std::shared_ptr<EvalContext> context;
+  EvalMode mode = EvalMode::kEager;  // of works that ask for none
+  StreamWish stream;                 // the same
+  Account::Share share;
+};
 
 // A timeline that a caller has numbered, and advances, or has works advance.
 struct KeptTimeline {
@@ -96,6 +115,7 @@ class Space {
   };
   std::vector<ExpiredContext> CloseExpiredContexts(Nanos now);
   NumberTable<KeptTimeline>& timelines() { return timelines_; }
+  NumberTable<KeptStream>& streams() { return streams_; }
   NumberTable<SpaceSession>& sessions() { return sessions_; }
 
   // -- Its lease. A call that uses the space keeps it from running out.
@@ -132,6 +152,7 @@ class Space {
   NumberTable<KeptWork> works_{"work"};
   NumberTable<KeptContext> contexts_{"context"};
   NumberTable<KeptTimeline> timelines_{"timeline"};
+  NumberTable<KeptStream> streams_{"stream"};
   NumberTable<SpaceSession> sessions_{"session"};
 
   mutable Mutex mu_;

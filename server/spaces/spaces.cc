@@ -25,6 +25,7 @@ constexpr QuotaField kQuotaFields[] = {
     {Holding::kInputBytes, "input_bytes"},
     {Holding::kProgramBytes, "program_bytes"},
     {Holding::kWaits, "waits"},
+    {Holding::kStreams, "streams"},
     {Holding::kSessions, "sessions"}};
 
 absl::StatusOr<Amounts> Quota(const Amounts& wanted, const Amounts& most) {

@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -133,6 +135,219 @@ TEST(AdminTest, DrainTellsHowManyRequestsAreInFlight) {
   EXPECT_EQ(Drain(server).requests_in_flight(), 1u);
   EXPECT_TRUE(running.Release().status.ok())
       << running.Wait().status.error_message();
+}
+
+grpc::Status Configure(TestServer& server, const std::string& pool,
+                       uint32_t max, v1::ConfigurePoolResponse* response) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::ConfigurePoolRequest request;
+  request.set_pool(pool);
+  request.set_max(max);
+  return server.admin().ConfigurePool(&context, request, response);
+}
+
+v1::GetPoolsResponse Pools(TestServer& server) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::GetPoolsResponse response;
+  EXPECT_TRUE(server.admin().GetPools(&context, {}, &response).ok());
+  return response;
+}
+
+// created = idle + leased + draining + retired <= max.
+void CheckEquation(const v1::StreamPool& pool) {
+  const uint64_t created =
+      pool.idle() + pool.leased() + pool.draining() + pool.retired();
+  EXPECT_EQ(created, pool.created_total() - pool.destroyed_total());
+  EXPECT_LE(created, pool.max());
+}
+
+TEST(AdminTest, TellsOfThePoolsAndWhoHasTheirStreams) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) { hold.AddTo(o); });
+  v1::GetPoolsResponse response = Pools(server);
+  ASSERT_EQ(response.pools_size(), 1);
+  EXPECT_EQ(response.pools(0).name(), TestDevice() + "/priority 0");
+  EXPECT_FALSE(response.pools(0).device_uuid().empty());
+  EXPECT_EQ(response.pools(0).max(), 2u);
+  EXPECT_EQ(response.pools(0).most_max(), 256u);
+  EXPECT_EQ(response.pools(0).leased(), 0u);
+  CheckEquation(response.pools(0));
+  HeldEvaluate running(server, hold);
+  ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
+  response = Pools(server);
+  EXPECT_EQ(response.pools(0).leased(), 1u);
+  EXPECT_EQ(response.pools(0).leases_total(), 1u);
+  CheckEquation(response.pools(0));
+  EXPECT_TRUE(running.Release().status.ok());
+}
+
+// With one stream the second waits; with another one it does not.
+TEST(AdminTest, APoolThatGrowsServesThoseWhoWait) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
+    hold.AddTo(o);
+    o.streams = 1;
+  });
+  HeldEvaluate running(server, hold);
+  ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
+  auto waiting =
+      std::async(std::launch::async, [&] { return ServesOn(server); });
+  ASSERT_TRUE(
+      Eventually([&] { return Pools(server).pools(0).waiting() == 1; }));
+  v1::ConfigurePoolResponse configured;
+  const std::string name = Pools(server).pools(0).name();
+  const grpc::Status status = Configure(server, name, 2, &configured);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(configured.previous_max(), 1u);
+  EXPECT_EQ(configured.pool().max(), 2u);
+  EXPECT_TRUE(waiting.get());
+  EXPECT_EQ(server.DeviceMetric("weir_stream_pool_max_lanes"), 2);
+  EXPECT_TRUE(running.Release().status.ok());
+  // And back: what is beyond the limit goes.
+  EXPECT_TRUE(Configure(server, name, 1, &configured).ok());
+  EXPECT_TRUE(Eventually([&] {
+    const v1::StreamPool pool = Pools(server).pools(0);
+    return pool.idle() == 1 && pool.destroyed_total() == 1;
+  }));
+  CheckEquation(Pools(server).pools(0));
+}
+
+TEST(AdminTest, TrimsIdleStreamsAndTellsHowMany) {
+  TestServer server;
+  EXPECT_TRUE(ServesOn(server));
+  v1::TrimPoolRequest request;
+  request.set_pool(Pools(server).pools(0).name());
+  // As many as are ready from the beginning stay.
+  for (const uint32_t keep : {5u, 0u}) {
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::TrimPoolResponse response;
+    request.set_keep(keep);
+    EXPECT_TRUE(server.admin().TrimPool(&context, request, &response).ok());
+    EXPECT_EQ(response.destroyed(), 0u);
+    CheckEquation(response.pool());
+  }
+}
+
+TEST(AdminTest, RefusesPoolsAndLimitsThatAreNone) {
+  TestServer server;
+  v1::ConfigurePoolResponse response;
+  const std::string name = Pools(server).pools(0).name();
+  for (const uint32_t max : {0u, 257u, ~0u}) {
+    const grpc::Status status = Configure(server, name, max, &response);
+    EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT,
+                        "this pool may have 1 to 256 streams"));
+    EXPECT_EQ(Field(FromGrpcStatus(status)), "max");
+  }
+  const grpc::Status status = Configure(server, "cpu/7", 1, &response);
+  EXPECT_TRUE(
+      Refused(status, StatusCode::NOT_FOUND, "no pool \"cpu/7\"; there are"));
+  EXPECT_EQ(Reason(FromGrpcStatus(status)), "POOL_NOT_FOUND");
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "pool");
+  EXPECT_EQ(Pools(server).pools(0).max(), 2u);
+}
+
+v1::SetDefaultsResponse Defaults(TestServer& server,
+                                 const v1::SetDefaultsRequest& request) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::SetDefaultsResponse response;
+  const grpc::Status status =
+      server.admin().SetDefaults(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+TEST(AdminTest, TellsAndChangesTheDefaults) {
+  TestServer server;
+  v1::SetDefaultsRequest request;
+  v1::SetDefaultsResponse response = Defaults(server, request);
+  EXPECT_EQ(response.version(), 1u);
+  EXPECT_EQ(response.stream_priority(), 0);
+  EXPECT_EQ(response.pool(), TestDevice() + "/default, priority 0");
+  EXPECT_EQ(Pools(server).pools(1).name(), response.pool());
+  EXPECT_EQ(Pools(server).pools(1).most_max(), 1u);
+  request.set_stream_priority(0);
+  EXPECT_EQ(Defaults(server, request).version(), 1u);
+  request.set_stream_priority(1);  // less urgent than any
+  grpc::ClientContext context;
+  SetPatience(&context);
+  const grpc::Status status =
+      server.admin().SetDefaults(&context, request, &response);
+  EXPECT_TRUE(
+      Refused(status, StatusCode::INVALID_ARGUMENT, "streams of the priorit"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "stream_priority");
+}
+
+grpc::Status Synchronize(TestServer& server, int64_t timeout_ns,
+                         v1::SynchronizeResponse* response,
+                         const std::string& device = "") {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::SynchronizeRequest request;
+  request.set_timeout_ns(timeout_ns);
+  request.set_device(device);
+  return server.admin().Synchronize(&context, request, response);
+}
+
+// It waits for what was launched before it, and for nothing else; others go on.
+TEST(AdminTest, SynchronizeWaitsForWhatRunsAndHoldsNobodyUp) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) { hold.AddTo(o); });
+  v1::SynchronizeResponse response;
+  EXPECT_TRUE(Synchronize(server, 0, &response).ok());
+  EXPECT_EQ(response.streams_size(), 0);
+  HeldEvaluate running(server, hold);
+  hold.WaitUntilHeld();
+  const grpc::Status late = Synchronize(server, 1, &response);
+  EXPECT_TRUE(Refused(late, StatusCode::DEADLINE_EXCEEDED,
+                      "1 of 1 streams are at work yet"));
+  auto waiting = std::async(std::launch::async, [&] {
+    v1::SynchronizeResponse reached;
+    EXPECT_TRUE(Synchronize(server, 0, &reached, TestDevice()).ok());
+    return reached;
+  });
+  ASSERT_TRUE(Eventually(
+      [&] { return server.DeviceMetric("weir_works_parked") == 1; }));
+  EXPECT_TRUE(ServesOn(server));
+  EXPECT_TRUE(running.Release().status.ok());
+  response = waiting.get();
+  ASSERT_EQ(response.streams_size(), 1);
+  EXPECT_GT(response.streams(0).id(), 0u);
+  EXPECT_EQ(response.streams(0).pool(), TestDevice() + "/priority 0");
+  EXPECT_FALSE(response.streams(0).has_failure());
+}
+
+TEST(AdminTest, SynchronizeIsOfOneDeviceOrAll) {
+  TestServer server;
+  v1::SynchronizeResponse response;
+  EXPECT_TRUE(Refused(Synchronize(server, 0, &response, "cuda:9"),
+                      StatusCode::NOT_FOUND, "no device \"cuda:9\""));
+  EXPECT_TRUE(Refused(Synchronize(server, -1, &response),
+                      StatusCode::INVALID_ARGUMENT, "-1 is negative"));
+}
+
+TEST(AdminTest, PoolsAreTheOperators) {
+  TestServer server;
+  const auto stub = v1::Admin::NewStub(server.Connect());
+  for (const int method : {0, 1, 2, 3, 4}) {
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::GetPoolsResponse pools;
+    v1::ConfigurePoolResponse configured;
+    v1::TrimPoolResponse trimmed;
+    v1::SetDefaultsResponse defaults;
+    v1::SynchronizeResponse reached;
+    const grpc::Status status =
+        method == 0   ? stub->GetPools(&context, {}, &pools)
+        : method == 1 ? stub->ConfigurePool(&context, {}, &configured)
+        : method == 2 ? stub->TrimPool(&context, {}, &trimmed)
+        : method == 3 ? stub->SetDefaults(&context, {}, &defaults)
+                      : stub->Synchronize(&context, {}, &reached);
+    EXPECT_EQ(Reason(FromGrpcStatus(status)), "ADMIN_OVER_TCP") << method;
+  }
 }
 
 TEST(AdminTest, RefusesALevelThatIsNone) {

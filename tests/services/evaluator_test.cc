@@ -487,8 +487,9 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
       {"stream_policy.kind",
        [](auto* r) {
          r->mutable_stream_policy()->set_kind(v1::StreamPolicy::KIND_NAMED);
+         r->mutable_stream_policy()->set_stream(1);
        },
-       grpc::StatusCode::UNIMPLEMENTED},
+       grpc::StatusCode::INVALID_ARGUMENT, "a named stream needs a space"},
       {"stream_policy.kind",
        [](auto* r) {
          r->mutable_stream_policy()->set_kind(

@@ -64,6 +64,9 @@ void ReadStreamPolicy(WireReader& reader, WireStreamPolicy* policy) {
       case 3:
         policy->priority = reader.Int32();
         break;
+      case 4:
+        policy->slot = reader.Varint();
+        break;
       default:
         reader.Skip();
     }

@@ -40,6 +40,7 @@ struct WireStreamPolicy {
   int32_t kind = 0;
   uint64_t stream = 0;
   int32_t priority = 0;
+  uint64_t slot = 0;
 };
 
 struct EvaluateRequestView {

@@ -2,7 +2,7 @@
 
 #include "proto/weir/v1/command.pb.h"
 #include "server/services/commands/context_commands.h"
-#include "server/services/commands/flush_command.h"
+#include "server/services/commands/stream_commands.h"
 #include "server/services/commands/tensor_commands.h"
 #include "server/services/commands/tensor_copy.h"
 #include "server/services/commands/timeline_commands.h"
@@ -23,6 +23,7 @@ CommandHandlers::CommandHandlers(ServiceContext* context) {
   AddFlushCommand(context, this);
   AddTimelineCommands(context, this);
   AddWorkCommands(context, this);
+  AddStreamCommands(context, this);
   Add(v1::Command::kWait, WaitHandler(context));
 }
 

@@ -13,7 +13,7 @@
 #include "server/services/commands/flush_command.h"
 #include "server/services/commands/in_context.h"
 #include "server/services/commands/in_space.h"
-#include "server/services/context_settings.h"
+#include "server/services/stream_choice.h"
 #include "server/spaces/space.h"
 
 namespace weir {
@@ -71,13 +71,29 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
                            v1::ContextCreated* response) {
   WEIR_ASSIGN_OR_RETURN(Engine* const engine,
                         context.engines.Find(request.device()));
-  ContextSettings settings;
-  WEIR_RETURN_IF_ERROR(ReadSettings(*engine, request, &settings));
-  WEIR_ASSIGN_OR_RETURN(const std::optional<RngState> wanted,
-                        ReadRng(space, request, std::nullopt));
-  const RngState rng = wanted.has_value() ? *wanted : FreshRng();
-  WEIR_RETURN_IF_ERROR(
-      MakeContext(space, request.context(), engine, settings, rng));
+  const StreamWish stream = {.kind = request.stream_policy().kind(),
+                             .stream = request.stream_policy().stream(),
+                             .priority = request.stream_policy().priority(),
+                             .slot = request.stream_policy().slot()};
+  WEIR_RETURN_IF_ERROR(CheckStreamWish(stream));
+  if (stream.slot != 0) {
+    return InvalidField("stream_policy.slot", "a slot is for one work");
+  }
+  WEIR_RETURN_IF_ERROR(FindStream(stream, &space, *engine).status());
+  auto claim = space.contexts().Take(request.context());
+  if (!claim.ok()) return WithField(claim.status(), "context");
+  auto kept = std::make_shared<KeptContext>();
+  WEIR_ASSIGN_OR_RETURN(kept->share, space.account().Take(Holding::kContexts));
+  ContextOptions options;
+  options.rng = request.has_rng_seed() ? RngState{.seed = request.rng_seed()}
+                                       : FreshRng();
+  if (request.mode() != v1::EVAL_MODE_UNSPECIFIED) {
+    kept->mode = static_cast<EvalMode>(request.mode());
+  }
+  kept->stream = stream;
+  kept->engine = engine;
+  kept->context = EvalContext::Create(engine, options);
+  if (!claim->Fill(std::move(kept))) return SpaceNotFound(space.id());
   response->set_device_uuid(engine->device().info().uuid);
   response->set_rng_seed(rng.seed);
   *response->mutable_settings() = SettingsToProto(settings, rng);
