@@ -42,7 +42,6 @@ EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
                                 const Device& device) {
   EngineOptions engine;
   engine.streams.max = static_cast<size_t>(options.streams);
-  engine.streams.most = kMostStreams;
   engine.streams.max_name = "--streams";
   engine.streams.max_waiters = MostRequests(options, devices);
   engine.streams.max_waiters_name = "--queue-length";

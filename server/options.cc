@@ -381,7 +381,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CLI::IsMember({"none", "process"}))
       ->group("Execution");
   AddFlag(app, "--streams", options.streams, "Streams of each device")
-      ->check(Whole(1, kMostStreams))
+      ->check(Whole(1, 256))
       ->group("Execution");
   AddFlag(app, "--cpu-threads", options.cpu_threads,
           "Threads of the CPU device; 0: as many as the process has CPUs")
@@ -478,10 +478,6 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   AddFlag(app, "--space-works", options.space_works,
           "Works of one space that are not done")
       ->check(Whole(1, 1'000'000))
-      ->group("Spaces");
-  AddFlag(app, "--space-streams", options.space_streams,
-          "Streams that one space may have acquired")
-      ->check(Whole(0, kMostStreams))
       ->group("Spaces");
 
   AddFlag(app, "--space-sessions", options.space_sessions,

@@ -14,9 +14,6 @@
 
 namespace weir {
 
-// Of a device: what --streams may say, and the operator later.
-inline constexpr int kMostStreams = 256;
-
 struct ServerOptions {
   std::vector<std::string> grpc = {"127.0.0.1:8001"};  // host:port, unix:PATH
   std::string http = "127.0.0.1:8002";                 // empty: off
@@ -48,7 +45,6 @@ struct ServerOptions {
   size_t space_contexts = 256;
   size_t space_timelines = 4096;
   size_t space_works = 1024;  // that are not done
-  size_t space_streams = 2;   // acquired
   size_t space_sessions = 8;
   absl::Duration linger = absl::Seconds(30);  // of a session without a stream
   // Of one evaluation. 0: what a buffer of --host-bytes may have; a quarter of

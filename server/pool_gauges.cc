@@ -73,7 +73,7 @@ void AddStreamGauges(Metrics* metrics, const Engines& engines) {
         Samples samples;
         for (Engine* engine : engines->all()) {
           const std::string device = NameOf(engine);
-          const StreamPoolStats stats = engine->pools().stats();
+          const StreamPoolStats stats = engine->streams().stats();
           samples.push_back({{device, "idle"}, Double(stats.idle)});
           samples.push_back({{device, "leased"}, Double(stats.leased)});
           samples.push_back({{device, "draining"}, Double(stats.draining)});
@@ -82,13 +82,13 @@ void AddStreamGauges(Metrics* metrics, const Engines& engines) {
         return samples;
       }));
   metrics->AddReader(Metric::kMaxLanes, PerDevice(engines, [](Engine& e) {
-                       return e.pools().stats().max;
+                       return e.streams().stats().max;
                      }));
   metrics->AddReader(Metric::kLaneWaiters, PerDevice(engines, [](Engine& e) {
-                       return e.pools().stats().waiting;
+                       return e.streams().stats().waiting;
                      }));
   metrics->AddReader(Metric::kLeases, PerDevice(engines, [](Engine& e) {
-                       return e.pools().stats().leases_total;
+                       return e.streams().stats().leases_total;
                      }));
 }
 
@@ -125,7 +125,7 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
           add("host", "cached", Double(host.cached_bytes));
           add("tensor", "used", Double(tensor.used_bytes));
           add("tensor", "cached", Double(tensor.cached_bytes));
-          add("arena", "used", Double(engine->pools().stats().arena_bytes));
+          add("arena", "used", Double(engine->streams().stats().arena_bytes));
           add("constants", "used", constants[&engine->device()]);
           add("program", "used", Double(engine->programs().stats().bytes));
         }
@@ -250,7 +250,6 @@ void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
           std::pair(Holding::kInputBytes, "input_bytes"),
           std::pair(Holding::kProgramBytes, "program_bytes"),
           std::pair(Holding::kWaits, "waits"),
-          std::pair(Holding::kStreams, "streams"),
           std::pair(Holding::kSessions, "sessions")}) {
       series.Add(Metric::kSpaceHeld, {name}, Double(held[what]));
     }

@@ -29,7 +29,6 @@ SpacesOptions MakeSpacesOptions(const ServerOptions& options,
   space[Holding::kContexts] = options.space_contexts;
   space[Holding::kTimelines] = options.space_timelines;
   space[Holding::kWorks] = options.space_works;
-  space[Holding::kStreams] = options.space_streams;
   space[Holding::kSessions] = options.space_sessions;
   // Works wait with their inputs in pinned memory, and hold programs; calls
   // that wait keep their places in the queue. Half of each is others'.

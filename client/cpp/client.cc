@@ -221,31 +221,6 @@ absl::StatusOr<v1::SetLogLevelResponse> Client::SetLogLevel(
       *impl_->admin, &v1::Admin::Stub::SetLogLevel, request, Bearer(token));
 }
 
-absl::StatusOr<v1::GetPoolsResponse> Client::GetPools(
-    const std::string& token) {
-  return impl_->Call<v1::GetPoolsResponse>(
-      *impl_->admin, &v1::Admin::Stub::GetPools, v1::GetPoolsRequest(),
-      Bearer(token));
-}
-
-absl::StatusOr<v1::ConfigurePoolResponse> Client::ConfigurePool(
-    const std::string& pool, uint32_t max, const std::string& token) {
-  v1::ConfigurePoolRequest request;
-  request.set_pool(pool);
-  request.set_max(max);
-  return impl_->Call<v1::ConfigurePoolResponse>(
-      *impl_->admin, &v1::Admin::Stub::ConfigurePool, request, Bearer(token));
-}
-
-absl::StatusOr<v1::TrimPoolResponse> Client::TrimPool(
-    const std::string& pool, uint32_t keep, const std::string& token) {
-  v1::TrimPoolRequest request;
-  request.set_pool(pool);
-  request.set_keep(keep);
-  return impl_->Call<v1::TrimPoolResponse>(
-      *impl_->admin, &v1::Admin::Stub::TrimPool, request, Bearer(token));
-}
-
 absl::StatusOr<bool> Client::IsServing(const std::string& service) {
   // grpc.health.v1.HealthCheckRequest{service = 1} and Response{status = 1}
   // with SERVING = 1, written by hand: gRPC's package ships no message for

@@ -3,7 +3,6 @@
 // want everything gRPC offers, the generated stubs are as good.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -74,12 +73,6 @@ class Client {
   absl::StatusOr<v1::DrainResponse> Drain(const std::string& token = "");
   absl::StatusOr<v1::SetLogLevelResponse> SetLogLevel(
       v1::LogLevel level, const std::string& token = "");
-  absl::StatusOr<v1::GetPoolsResponse> GetPools(const std::string& token = "");
-  absl::StatusOr<v1::ConfigurePoolResponse> ConfigurePool(
-      const std::string& pool, uint32_t max, const std::string& token = "");
-  absl::StatusOr<v1::TrimPoolResponse> TrimPool(const std::string& pool,
-                                                uint32_t keep,
-                                                const std::string& token = "");
 
   // grpc.health.v1: "" is the server, "live", "model/NAME".
   absl::StatusOr<bool> IsServing(const std::string& service = "");

@@ -342,10 +342,10 @@ ROWS = (
                "opened"),
               rate("weir_spaces_closed_total", "why", "{{why}}")),
         lines("Kept in spaces", "none",
-              "Tensors, contexts, timelines, works that are not done, "
-              "calls that wait, and streams that were acquired.",
+              "Tensors, contexts, timelines, works that are not done, and "
+              "calls that wait.",
               ("sum by (what) (weir_space_held{$SERVERS, "
-               'what=~"tensors|contexts|timelines|works|waits|streams"})',
+               'what=~"tensors|contexts|timelines|works|waits"})',
                "{{what}}")),
         lines("Bytes kept in spaces", "bytes",
               "Of tensors, on devices; of inputs and programs of works that "

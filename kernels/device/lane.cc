@@ -30,21 +30,15 @@ size_t Rounded(size_t bytes) {
 Lane::Lane(std::unique_ptr<Stream> stream, uint64_t number, LaneArenas* arenas)
     : stream_(std::move(stream)), number_(number), arenas_(arenas) {}
 
-Lane::~Lane() { arenas_->Add(-counted_bytes_); }
-
-size_t LaneArenas::Add(size_t change) {
-  const size_t own =
-      bytes.fetch_add(change, std::memory_order_relaxed) + change;
-  return shared == &bytes
-             ? own
-             : shared->fetch_add(change, std::memory_order_relaxed) + change;
+Lane::~Lane() {
+  arenas_->bytes.fetch_sub(counted_bytes_, std::memory_order_relaxed);
 }
 
 absl::Status LaneArenas::Full(size_t wanted) const {
   absl::Status status =
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
                      "no scratch memory of ", wanted, " bytes: lanes hold ",
-                     shared->load(std::memory_order_relaxed), " of ", max,
+                     bytes.load(std::memory_order_relaxed), " of ", max,
                      " bytes (", max_name, ")")),
                  "DEVICE_MEMORY_EXHAUSTED");
   // Waiting does not help what can never fit.
@@ -55,7 +49,8 @@ absl::Status LaneArenas::Full(size_t wanted) const {
 void Lane::CountArena() {
   size_t bytes = arena_.size();
   for (const DeviceMemory& block : outgrown_) bytes += block.size();
-  arenas_->Add(bytes - counted_bytes_);
+  // Unsigned arithmetic wraps, and so a decrease is an addition too.
+  arenas_->bytes.fetch_add(bytes - counted_bytes_, std::memory_order_relaxed);
   counted_bytes_ = bytes;
 }
 
@@ -84,8 +79,10 @@ absl::Status Lane::GrowArena(size_t bytes, bool idle,
   const size_t size = ArenaSize(bytes);
   // Counted before it is there, so that two lanes do not take the same room.
   const auto fits = [this, size] {
-    if (arenas_->Add(size) <= arenas_->max) return true;
-    arenas_->Add(-size);
+    const size_t total =
+        arenas_->bytes.fetch_add(size, std::memory_order_relaxed) + size;
+    if (total <= arenas_->max) return true;
+    arenas_->bytes.fetch_sub(size, std::memory_order_relaxed);
     return false;
   };
   bool room = fits();
@@ -96,7 +93,7 @@ absl::Status Lane::GrowArena(size_t bytes, bool idle,
     larger = stream_->device().Allocate(size);
   }
   if (!larger.ok()) {
-    arenas_->Add(-size);
+    arenas_->bytes.fetch_sub(size, std::memory_order_relaxed);
     return std::move(larger).status();
   }
   counted_bytes_ += size;

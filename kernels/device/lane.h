@@ -23,16 +23,12 @@ namespace weir {
 // too much. Thread-safe once made.
 struct LaneArenas {
   Atomic<size_t> bytes{0};
-  // What `max` is for: those of several pools, or `bytes` alone.
-  Atomic<size_t>* shared = &bytes;
   size_t max = SIZE_MAX;
   const char* max_name = "";  // in errors
   // Frees the arena of a lane that nobody has: one, so that the others are
   // there for whoever comes meanwhile. False if there was none.
   std::function<bool()> drop_idle = [] { return false; };
 
-  // All of what is bounded, with `change`, which wraps where it is less.
-  size_t Add(size_t change);
   absl::Status Full(size_t wanted) const;
 };
 

@@ -71,11 +71,11 @@ absl::Status StreamPool::State::Refused() const {
   const StreamPoolStats now = stats();
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "all ", now.max, " streams are in use (",
+                     "all ", options_.max, " streams are in use (",
                      options_.max_name, "); ", now.waiting,
                      " works wait for one (", options_.max_waiters_name, ")")),
                  "STREAM_POOL_EXHAUSTED",
-                 {{"max", absl::StrCat(now.max)},
+                 {{"max", absl::StrCat(options_.max)},
                   {"leased", absl::StrCat(now.leased)},
                   {"draining", absl::StrCat(now.draining)},
                   {"waiting", absl::StrCat(now.waiting)}}),
@@ -93,9 +93,7 @@ StreamLease StreamPool::State::LeaseOut(Lane* lane) {
   return StreamLease(pool, lane);
 }
 
-// Where there are too many, those that are idle are about to go.
 std::optional<StreamLease> StreamPool::State::TakeIdle() {
-  if (over() > 0) return std::nullopt;
   Lane* const lane = lanes_.TakeIdle();
   if (lane == nullptr) return std::nullopt;
   return LeaseOut(lane);
@@ -280,19 +278,14 @@ StreamPool::LeaseCallback StreamPool::State::TakeFirstWaiter() {
   return std::move(first.mapped().callback);
 }
 
-// Gives lanes to waiters as long as there are both, and lets those go that are
-// too many.
+// Gives lanes to waiters as long as there are both.
 void StreamPool::State::Serve() {
   for (;;) {
     std::vector<Delivery> due;
-    Lanes retired;         // here
     size_t creations = 0;  // elsewhere
     bool create = false;   // here
     {
       MutexLock lock(&mu_);
-      if (over() > 0 && !stopping_) {
-        retired = DestroyApart(Retire(over(), kNoDeadline));
-      }
       const Nanos now = waiters_.empty() ? 0 : NowNanos();
       while (!waiters_.empty() && !create) {
         if (waiters_.begin()->second.deadline <= now) {
@@ -316,7 +309,6 @@ void StreamPool::State::Serve() {
         }
       }
     }
-    Destroy(retired);
     while (creations-- > 0) CreateForWaiters();
     if (create) due.back().lease = CreateLeased();
     Deliver(std::move(due));
@@ -405,7 +397,7 @@ StreamPoolStats StreamPool::State::stats() const {
   stats.leased = now.leased;
   stats.draining = draining_;
   stats.retired = retired_;
-  stats.max = max_;
+  stats.max = options_.max;
   stats.waiting = waiters_.size();
   stats.created_total = created_total_;
   stats.destroyed_total = destroyed_total_;
@@ -415,17 +407,6 @@ StreamPoolStats StreamPool::State::stats() const {
   stats.expired_total = expired_total_;
   stats.arena_bytes = arenas_.bytes.load(std::memory_order_relaxed);
   return stats;
-}
-
-std::vector<Point> StreamPool::State::Running() const {
-  std::vector<Point> running;
-  MutexLock lock(&mu_);
-  for (const Lane* const lane : living_) {
-    const Stream& stream = lane->stream();
-    if (stream.idle()) continue;
-    running.push_back({stream.timeline(), stream.last_sequence()});
-  }
-  return running;
 }
 
 void StreamLease::Reset() {
@@ -443,11 +424,6 @@ absl::StatusOr<std::unique_ptr<StreamPool>> StreamPool::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("a stream pool needs 1 <= max and reserved <= max, not ",
                      options.reserved, " and ", options.max));
-  }
-  if (options.most != 0 && options.most < options.max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a stream pool of ", options.max, " lanes may not have ",
-                     options.most, " at most"));
   }
   auto state =
       std::make_shared<State>(device, timers, options, std::move(threads));
@@ -474,52 +450,12 @@ uint64_t StreamPool::Acquire(Nanos deadline, LeaseCallback callback) {
 
 void StreamPool::CancelWait(uint64_t wait) { state_->CancelWait(wait); }
 
-absl::StatusOr<StreamPool::Keeping> StreamPool::Keep() {
-  const size_t most = stats().max / 2;
-  const size_t before = kept_.fetch_add(1);
-  if (before < most) return Keeping(this);
-  kept_.fetch_sub(1);
-  absl::Status full =
-      WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "of the ", stats().max, " streams of ", options().name,
-                     " (", options().max_name, ") ", most,
-                     " may be acquired, and ", before, " are")),
-                 "STREAM_POOL_EXHAUSTED");
-  return most == 0 ? full
-                   : WithRetryAfter(std::move(full), absl::Milliseconds(100));
-}
-
 size_t StreamPool::Trim(size_t keep) { return state_->Trim(keep); }
-
-absl::Status StreamPool::SetMax(size_t max) {
-  const size_t kept = kept_.load();
-  if (kept > 0 && max <= kept && max >= least_max()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(kept, " streams of ", options().name,
-                     " are acquired; leave one more for works that have none, "
-                     "or wait until some are released"));
-  }
-  return state_->SetMax(max);
-}
 
 void StreamPool::Stop() { state_->Stop(); }
 
 StreamPoolStats StreamPool::stats() const { return state_->stats(); }
 
-std::vector<Point> StreamPool::Running() const { return state_->Running(); }
-
 Device& StreamPool::device() const { return state_->device(); }
-
-size_t StreamPool::least_max() const {
-  return std::max<size_t>(1, options().reserved);
-}
-
-size_t StreamPool::most_max() const {
-  return std::max(options().max, options().most);
-}
-
-const StreamPoolOptions& StreamPool::options() const {
-  return state_->options();
-}
 
 }  // namespace weir

@@ -6,28 +6,23 @@
 //   created = idle + leased + draining + retired <= max
 //
 // draining: returned or being checked, not yet seen idle; retired: over the
-// limit or failed, being destroyed. destroyed_total counts the rest. Where max
-// has been made less there may be more until owners return what they have.
+// limit or failed, being destroyed. destroyed_total counts the rest.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/device/lane.h"
-#include "kernels/device/point.h"
 
 namespace weir {
 
@@ -47,7 +42,6 @@ class WEIR_EXPORT StreamLease {
 
   Lane* lane() const { return lane_; }
   Stream& stream() const { return lane_->stream(); }
-  const StreamPool& pool() const { return *pool_; }
   explicit operator bool() const { return lane_ != nullptr; }
 
   // The lane is checked before it is handed out again (after a failed work).
@@ -62,17 +56,12 @@ class WEIR_EXPORT StreamLease {
 };
 
 struct StreamPoolOptions {
-  std::string name = {};  // in reports and lists
   int priority = 0;
   size_t reserved = 1;        // made up front and never trimmed
   size_t max = 16;            // >= 1
-  size_t most = 0;            // that SetMax takes; 0: max
   size_t max_waiters = 1024;  // more are refused
   absl::Duration idle_ttl = absl::Seconds(60);
   size_t max_arena_bytes = SIZE_MAX;  // of all lanes
-  // What lanes of several pools hold, which that bound is for then. Outlives
-  // them. Null: it is for this pool alone.
-  Atomic<size_t>* arena_bytes = nullptr;
   // What errors call these bounds.
   const char* max_name = "max";
   const char* max_waiters_name = "max_waiters";
@@ -130,50 +119,14 @@ class WEIR_EXPORT StreamPool {
   // runs here with CANCELLED. Nothing happens if it is over.
   void CancelWait(uint64_t wait);
 
-  // Leave to have a lane for longer than one has work there; gives it back at
-  // its end. Half of the limit's lanes may be had so, that others find some.
-  class Keeping {
-   public:
-    Keeping() = default;
-    Keeping(Keeping&& other) noexcept
-        : pool_(std::exchange(other.pool_, nullptr)) {}
-    Keeping& operator=(Keeping&& other) noexcept {
-      std::swap(pool_, other.pool_);
-      return *this;
-    }
-    ~Keeping() {
-      if (pool_ != nullptr) pool_->kept_.fetch_sub(1);
-    }
-
-   private:
-    friend class StreamPool;
-    explicit Keeping(StreamPool* pool) : pool_(pool) {}
-    StreamPool* pool_ = nullptr;
-  };
-  // RESOURCE_EXHAUSTED, reason STREAM_POOL_EXHAUSTED, with a time to try again
-  // unless there never are so many.
-  absl::StatusOr<Keeping> Keep();
-
-  // Destroys idle lanes beyond `keep`, by run_slow if there is one. Returns how
-  // many go.
+  // Destroys idle lanes beyond `keep`. Returns how many went.
   size_t Trim(size_t keep);
-
-  // At once: with more, lanes are made for those who wait; with fewer, lanes
-  // beyond that are destroyed as they come idle. INVALID_ARGUMENT, with the
-  // bounds, unless it is 1, and what is reserved, to StreamPoolOptions::most;
-  // FAILED_PRECONDITION where all that are left would be kept (Keep).
-  absl::Status SetMax(size_t max);
-  size_t least_max() const;
-  size_t most_max() const;
 
   // Refuses further leases, cancels the waiters and waits for the leases out.
   void Stop();
 
   StreamPoolStats stats() const;
-  // The last that was enqueued on each of its streams that is at work.
-  std::vector<Point> Running() const;
   Device& device() const;
-  const StreamPoolOptions& options() const;
 
  private:
   friend class StreamLease;
@@ -182,7 +135,6 @@ class WEIR_EXPORT StreamPool {
   explicit StreamPool(std::shared_ptr<State> state)
       : state_(std::move(state)) {}
 
-  Atomic<size_t> kept_{0};
   // Shared with timers and with continuations on the lanes' timelines.
   const std::shared_ptr<State> state_;
 };

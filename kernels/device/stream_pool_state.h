@@ -2,15 +2,12 @@
 // back, stream_pool_upkeep.cc makes them and lets them go. Thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,10 +30,9 @@ namespace weir {
 // so a lane that leaves or joins those is counted in both under mu_.
 //
 // Who acquires or returns a lane without the lock looks at `attention_` after
-// it has: whoever sets that (to wait, to stop, or as there are too many lanes)
-// looks at the table after it in turn. All of these are sequentially
-// consistent, so one at least sees what the other did, and then does under mu_
-// what there is to do.
+// it has: whoever sets that (to wait, or to stop) looks at the table after it
+// in turn. All of these are sequentially consistent, so one at least sees what
+// the other did, and then does under mu_ what there is to do.
 class StreamPool::State : public std::enable_shared_from_this<State> {
  public:
   State(Device* device, TimerQueue* timers, const StreamPoolOptions& options,
@@ -46,16 +42,13 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
         options_(options),
         threads_(std::move(threads)),
         idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)),
-        lanes_(std::max(options.max, options.most)),
-        max_(options.max) {
+        lanes_(options.max) {
     arenas_.max = options.max_arena_bytes;
-    if (options.arena_bytes != nullptr) arenas_.shared = options.arena_bytes;
     arenas_.max_name = options.max_arena_bytes_name;
     arenas_.drop_idle = [this] { return DropIdleArena(kNoDeadline); };
   }
 
   Device& device() const { return *device_; }
-  const StreamPoolOptions& options() const { return options_; }
 
   absl::Status Prepare();
   void FailWaitersWhenPoisoned();
@@ -65,11 +58,9 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   void CancelWait(uint64_t wait);
   void Return(Lane* lane);
   size_t Trim(size_t keep);
-  absl::Status SetMax(size_t max);
   void Stop();
   void Close();
   StreamPoolStats stats() const;
-  std::vector<Point> Running() const;
 
   StreamPool* pool = nullptr;  // set once, before the first lease
 
@@ -102,20 +93,15 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   }
   void CreateForWaiters();  // the same, by run_making, for those who wait
   absl::Status Refused() const;
-  // Lanes that live and are not retired, beyond the limit.
-  size_t over() const WEIR_REQUIRES(mu_) {
-    const size_t living = created() - retired_;
-    return living > max_ ? living - max_ : 0;
-  }
   absl::Status Unusable() const WEIR_REQUIRES(mu_);
   size_t created() const WEIR_REQUIRES(mu_) {
     return static_cast<size_t>(created_total_ - destroyed_total_);
   }
   bool MayCreate() const WEIR_REQUIRES(mu_) {
-    return created() + creating_ < max_;
+    return created() + creating_ < options_.max;
   }
   StreamLease LeaseOut(Lane* lane);  // one that is counted as leased
-  std::optional<StreamLease> TakeIdle() WEIR_REQUIRES(mu_);
+  std::optional<StreamLease> TakeIdle();
   size_t Removable() const WEIR_REQUIRES(mu_);
   void SetRemovable() WEIR_REQUIRES(mu_) { removable_.store(Removable() > 0); }
   // Counts the oldest idle lanes as retired, as many as are removable, at most
@@ -132,17 +118,14 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   void PutBack(Lane* lane) WEIR_REQUIRES(mu_);
   bool Usable(Lane& lane);
   LeaseCallback TakeFirstWaiter() WEIR_REQUIRES(mu_);
-  // After every change of those who wait, of stopping_, and of over().
+  // After every change of those who wait, and of stopping_.
   void SetAttention() WEIR_REQUIRES(mu_) {
-    attention_.store(stopping_ || !waiters_.empty() || over() > 0);
+    attention_.store(stopping_ || !waiters_.empty());
   }
   void Expire(uint64_t waiter);
   void Serve();
   // REQUIRES: they are counted as retired.
   void Destroy(const Lanes& lanes);
-  // The same by run_slow; returns those that are to be destroyed here, where
-  // there is none.
-  Lanes DestroyApart(Lanes lanes) WEIR_REQUIRES(mu_);
   void FailWaiters(const absl::Status& status);
 
   Device* const device_;
@@ -160,8 +143,6 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
 
   alignas(64) mutable Mutex mu_;
   CondVar changed_;
-  size_t max_ WEIR_GUARDED_BY(mu_);
-  std::set<const Lane*> living_ WEIR_GUARDED_BY(mu_);  // that do not end
   size_t draining_ WEIR_GUARDED_BY(mu_) = 0;
   size_t retired_ WEIR_GUARDED_BY(mu_) = 0;
   size_t creating_ WEIR_GUARDED_BY(mu_) = 0;

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
@@ -33,10 +32,8 @@ absl::StatusOr<std::unique_ptr<Lane>> StreamPool::State::CreateLane() {
 
 Lane* StreamPool::State::Keep(std::unique_ptr<Lane> lane) {
   Lane* const kept = lanes_.Add(std::move(lane));
-  living_.insert(kept);
   ++created_total_;
   SetRemovable();
-  SetAttention();
   return kept;
 }
 
@@ -91,7 +88,6 @@ void StreamPool::State::Examine(Lane* lane) {
     } else {
       ++retired_;
       SetRemovable();
-      SetAttention();
       destroy = lost || threads_.run_slow == nullptr;
       if (!destroy) {
         threads_.run_slow(
@@ -132,7 +128,6 @@ StreamPool::State::Lanes StreamPool::State::Retire(size_t most, Nanos since) {
   lanes_.Change(/*leased=*/0, -static_cast<int>(count));
   retired_ += count;
   SetRemovable();
-  SetAttention();
   return retired;
 }
 
@@ -228,50 +223,19 @@ void StreamPool::State::TrimExpired() {
 }
 
 size_t StreamPool::State::Trim(size_t keep) {
-  size_t count = 0;
-  Lanes here;
+  Lanes retired;
   {
     MutexLock lock(&mu_);
-    if (stopping_) return 0;
     const size_t idle = lanes_.count().idle;
-    Lanes retired = Retire(idle > keep ? idle - keep : 0, kNoDeadline);
-    count = retired.size();
-    here = DestroyApart(std::move(retired));
+    retired = Retire(idle > keep ? idle - keep : 0, kNoDeadline);
   }
-  Destroy(here);
-  return count;
-}
-
-absl::Status StreamPool::State::SetMax(size_t max) {
-  if (max < pool->least_max() || max > pool->most_max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("this pool may have ", pool->least_max(), " to ",
-                     pool->most_max(), " streams, not ", max));
-  }
-  {
-    MutexLock lock(&mu_);
-    max_ = max;
-    SetAttention();
-  }
-  Serve();
-  return absl::OkStatus();
-}
-
-StreamPool::State::Lanes StreamPool::State::DestroyApart(Lanes lanes) {
-  if (lanes.empty() || threads_.run_slow == nullptr) return lanes;
-  threads_.run_slow([self = shared_from_this(), lanes = std::move(lanes)] {
-    self->Destroy(lanes);
-  });
-  return {};
+  Destroy(retired);
+  return retired.size();
 }
 
 void StreamPool::State::Destroy(const Lanes& lanes) {
   if (lanes.empty()) return;
   for (Lane* lane : lanes) {
-    {
-      MutexLock lock(&mu_);
-      living_.erase(lane);
-    }
     lanes_.Remove(lane);  // slow, outside the lock
     MutexLock lock(&mu_);
     --retired_;

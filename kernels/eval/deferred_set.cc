@@ -68,11 +68,6 @@ size_t DeferredSet::size() const {
   return works_.size();
 }
 
-uint64_t DeferredSet::added() const {
-  MutexLock lock(&mu_);
-  return added_;
-}
-
 void DeferredSet::Add(std::shared_ptr<Work> work) {
   MutexLock lock(&mu_);
   // It may have been cancelled before it was known to be here.
@@ -104,25 +99,8 @@ DeferredSet::Works DeferredSet::TakeBefore(const Work& work,
 
 DeferredSet::Works DeferredSet::TakeAll() {
   MutexLock lock(&mu_);
+  added_ = 0;
   return Take(works_.size());
-}
-
-void DeferredSet::Want(uint64_t number, Executor::Task run) {
-  MutexLock lock(&mu_);
-  const bool is_here = absl::c_any_of(
-      works_, [&](const auto& work) { return Number(*work) == number; });
-  if (!is_here || number <= wanted_) return;
-  // What the executor was given for lesser ones takes this one, too.
-  const bool posted = !works_.empty() && Number(*works_.front()) <= wanted_;
-  wanted_ = number;
-  if (!posted) executor_->Post(std::move(run));
-}
-
-DeferredSet::Works DeferredSet::TakeWanted() {
-  MutexLock lock(&mu_);
-  const auto end = absl::c_find_if(
-      works_, [&](const auto& work) { return Number(*work) > wanted_; });
-  return Take(static_cast<size_t>(end - works_.begin()));
 }
 
 DeferredSet::Works DeferredSet::Take(size_t count) {

@@ -41,10 +41,8 @@ class WEIR_EXPORT DeferredSet
   DeferredSet& operator=(const DeferredSet&) = delete;
 
   size_t size() const;
-  // Works that were added, ever.
-  uint64_t added() const;
   void Add(std::shared_ptr<Work> work);
-  // Its number among all that were added, from 1.
+  // Its number among those added since the last TakeAll, from 1.
   static uint64_t Number(const Work& work);
 
   // Takes out what `work`, of the context `here` as these are, reads or comes
@@ -53,14 +51,6 @@ class WEIR_EXPORT DeferredSet
   // for these, all but what waits for it and what comes behind that.
   Works TakeBefore(const Work& work, const EvalContext& here);
   Works TakeAll();
-
-  // Somebody waits for what becomes of the one with this number: if it is here,
-  // `run` is posted to the executor, once for all that are wanted until it
-  // takes them (TakeWanted).
-  void Want(uint64_t number, Executor::Task run);
-  // Takes out those that are wanted, and what was added before the last of
-  // them.
-  Works TakeWanted();
 
   // A work may not be wanted any more (Work::Wanted): it goes, later.
   void Sweep();
@@ -83,8 +73,7 @@ class WEIR_EXPORT DeferredSet
 
   mutable Mutex mu_;
   Line works_ WEIR_GUARDED_BY(mu_);
-  uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;
-  uint64_t wanted_ WEIR_GUARDED_BY(mu_) = 0;  // the newest of the wanted
+  uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;  // since TakeAll
   bool posted_ WEIR_GUARDED_BY(mu_) = false;
   DeadlineTimer timer_ WEIR_GUARDED_BY(mu_);  // set while a work is here
 };

@@ -24,11 +24,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     maker->Post(std::move(task));
   };
   WEIR_ASSIGN_OR_RETURN(
-      engine->pools_,
-      StreamPools::Create(engine->device_.get(), &engine->timers_,
-                          options.streams, threads));
-  engine->launcher_ = std::make_unique<TaskThreads>(
-      "weir-launch", engine->pools_->most_lanes(), ThreadRole::kLauncher);
+      engine->streams_,
+      StreamPool::Create(engine->device_.get(), &engine->timers_,
+                         options.streams, std::move(threads)));
   return engine;
 }
 
@@ -62,12 +60,14 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
           device_.get(), registry, &timers_, options.programs,
           reclaimer_.queue(), options.max_wait)),
       threads_(std::make_unique<TaskThreads>("weir-eval", kThreads,
-                                             ThreadRole::kContinuation)) {
+                                             ThreadRole::kContinuation)),
+      launcher_(std::make_unique<TaskThreads>(
+          "weir-launch", options.streams.max, ThreadRole::kLauncher)) {
   TrimLater();
 }
 
 size_t Engine::max_lane_launches() const {
-  return std::clamp(kQueuedLaunches / pools_->max_lanes(), kLeastLaneLaunches,
+  return std::clamp(kQueuedLaunches / options_.streams.max, kLeastLaneLaunches,
                     kMostLaneLaunches);
 }
 
@@ -101,7 +101,7 @@ Engine::~Engine() {
   dispatcher_->CancelAll();
   launcher_.reset();
   threads_.reset();
-  if (pools_ != nullptr) pools_->Stop();
+  if (streams_ != nullptr) streams_->Stop();
   timers_.Stop();
   allocator_.reset();  // what was posted there frees pinned buffers
 }

@@ -17,7 +17,6 @@
 #include "kernels/device/dispatcher.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
-#include "kernels/device/stream_pools.h"
 #include "kernels/eval/executor.h"
 #include "kernels/eval/task_threads.h"
 #include "kernels/graph/program_cache.h"
@@ -64,9 +63,7 @@ class WEIR_EXPORT Engine {
   const OpRegistry& registry() const { return *registry_; }
   TimerQueue& timers() { return timers_; }
   Dispatcher& dispatcher() { return *dispatcher_; }
-  StreamPools& pools() { return *pools_; }
-  // Of works that ask for no other stream.
-  StreamPool& streams() { return pools_->main(); }
+  StreamPool& streams() { return *streams_; }
   PinnedPool& pinned() { return *pinned_; }
   MemoryPool& memory() { return *memory_; }
   ProgramCache& programs() { return *programs_; }
@@ -109,7 +106,7 @@ class WEIR_EXPORT Engine {
   // memory may keep for long.
   std::unique_ptr<ThreadExecutor> lane_maker_;
   std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<StreamPools> pools_;
+  std::unique_ptr<StreamPool> streams_;
   std::unique_ptr<PinnedPool> pinned_;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<ProgramCache> programs_;

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
-#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/joined_work.h"
 
@@ -101,107 +100,31 @@ void Activation::Leave() {
 void EvalContext::Submit(Work* work, WorkObserver* observer) {
   const std::shared_ptr<EvalContext> self = shared_from_this();
   work->Accept(mode_, observer);
-  Enqueue(work);
+  Enqueue(work, /*was_deferred=*/false);
 }
 
-void EvalContext::Enqueue(Work* work) {
+void EvalContext::Enqueue(Work* work, bool was_deferred) {
   work->SetContext(shared_from_this());
   if (!was_deferred) RunDeferred(deferred_->TakeBefore(*work, *this));
-  if (absl::Status chosen = ChooseLane(*work); !chosen.ok()) {
-    if (was_deferred) {
-      work->End(std::move(chosen), /*launched=*/false);
-    } else {
-      work->Refuse(std::move(chosen));
-    }
-    return;
-  }
   const uint64_t number =
       order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
   if (number == 0) {
     work->Refuse(Full("unfinished", options_.max_pending));
     return;
   }
+  if (!was_deferred) DrawSeed(*work);
+  work->Place(order_.timeline(), number);
+  // Nobody else submits meanwhile: numbers follow the order of the queue.
+  queue_->Append(work);
   work->Start();
-}
-
-absl::Status EvalContext::ChooseLane(Work& work) {
-  const StreamPolicy& policy = work.request.stream;
-  if (policy.kind == StreamPolicy::Kind::kNamed) {
-    NamedStream& stream = *policy.stream;
-    if (&stream.engine() != engine_) {
-      return WithReason(
-          absl::FailedPreconditionError(absl::StrCat(
-              "the stream is on ", DeviceName(stream.engine().device().info()),
-              ", and the context on ", DeviceName(engine_->device().info()))),
-          "WRONG_DEVICE");
-    }
-    StreamPlace place = std::move(work.request.place);
-    if (!place) {
-      WEIR_ASSIGN_OR_RETURN(place, stream.Take());
-    }
-    work.SetPlace(std::move(place));
-    return absl::OkStatus();
-  }
-  StreamPool* pool = nullptr;
-  if (policy.kind == StreamPolicy::Kind::kServerDefault) {
-    WEIR_ASSIGN_OR_RETURN(const StreamPools::Default set,
-                          engine_->pools().ServerDefault());
-    pool = set.pool;
-  } else {
-    WEIR_ASSIGN_OR_RETURN(pool, engine_->pools().OfPriority(policy.priority));
-  }
-  work.SetLaneOf(pool, HoldOf(pool));
-  return absl::OkStatus();
-}
-
-LaneHold* EvalContext::HoldOf(StreamPool* pool) {
-  if (pool == &engine_->streams()) return &lane_;
-  MutexLock lock(&lanes_mu_);
-  for (const std::unique_ptr<OtherLane>& other : other_lanes_) {
-    if (other->pool == pool) return &other->hold;
-  }
-  // As many as there are pools.
-  OtherLane& made = *other_lanes_.emplace_back(
-      new OtherLane{pool, LaneHold(engine_->max_lane_launches())});
-  if (pool->most_max() == 1) made.hold.LeaseForEach();
-  has_other_lanes_.store(true);
-  return &made.hold;
-}
-
-WorkDependencies::Points EvalContext::OnOtherLanes(const LaneHold& lane) const {
-  WorkDependencies::Points points;
-  const auto add = [&points, &lane](Point point) {
-    if (point.is_null() || lane.IsOn(point.timeline.get())) return;
-    points.push_back(std::move(point));
-  };
-  add(last_named_);
-  if (&lane != &lane_) add(lane_.Last());
-  if (!has_other_lanes_.load()) return points;
-  MutexLock lock(&lanes_mu_);
-  for (const std::unique_ptr<OtherLane>& other : other_lanes_) {
-    if (&other->hold != &lane) add(other->hold.Last());
-  }
-  return points;
 }
 
 void EvalContext::DrawSeed(Work& work) {
   if (work.request.seed.has_value()) {
     work.SetSeed(*work.request.seed);
   } else if (work.request.program->random()) {
-    MutexLock lock(&mu_);
-    const RngState drawn = rng_;
-    work.SetDrawnSeed(rng_.Next(), drawn);
+    work.SetSeed(rng_.Next());
   }
-}
-
-RngState EvalContext::rng() const {
-  MutexLock lock(&mu_);
-  return rng_;
-}
-
-void EvalContext::SetRng(const RngState& rng) {
-  MutexLock lock(&mu_);
-  rng_ = rng;
 }
 
 absl::Status EvalContext::Full(const char* works, size_t limit) const {
@@ -212,8 +135,8 @@ absl::Status EvalContext::Full(const char* works, size_t limit) const {
                         absl::Milliseconds(10));
 }
 
-void EvalContext::LeaveLane(LaneHold& lane, size_t launches, bool suspect) {
-  if (lane.End(launches, suspect)) queue_->Wake();
+void EvalContext::LeaveLane(size_t launches, bool suspect) {
+  if (lane_.End(launches, suspect)) queue_->Wake();
 }
 
 void EvalContext::EndPlaced(const Work& work) {
@@ -221,10 +144,7 @@ void EvalContext::EndPlaced(const Work& work) {
     MutexLock lock(&mu_);
     ++failed_total_;
     if (failed_.size() >= FlushResult::kMaxFailedKept) failed_.pop_front();
-    failed_.push_back({.number = work.number(),
-                       .tag = work.request.tag,
-                       .label = work.request.label,
-                       .status = work.status()});
+    failed_.push_back({work.number(), work.request.label, work.status()});
   }
   order_.End(work.number(), work.status());
 }
@@ -240,15 +160,18 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   if (raw->mode() != EvalMode::kDeferred ||
       raw->return_at_ == WorkState::kCompleted) {
     raw->KeepSelf(std::move(work));
-    Enqueue(raw);
+    Enqueue(raw, /*was_deferred=*/false);
     return;
   }
+  // What is accepted is run: it needs room among the unfinished ones as well.
   absl::Status accepted;
-  {
-    MutexLock lock(&placing_);
-    accepted = HasRoomForDeferred();
+  if (deferred_->size() >= options_.max_pending) {
+    accepted = Full("deferred", options_.max_pending);
+  } else if (unfinished() + deferred_->size() >= 2 * options_.max_pending) {
+    accepted = Full("unfinished or deferred", 2 * options_.max_pending);
+  } else {
+    accepted = raw->memory_.OwnInputs(engine_->pinned());
   }
-  if (accepted.ok()) accepted = raw->memory_.OwnInputs(engine_->pinned());
   if (!accepted.ok()) {
     raw->Refuse(std::move(accepted));
     return;
@@ -257,52 +180,10 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   raw->Defer(
       ContextTimeline(absl::StrCat("a deferred work of context ", id_), id_),
       deferred_);
-  // The work may be over, and gone, once it is in the set.
-  const Point end = raw->point();
-  const auto signal = raw->request.signal;
-  const uint64_t number = deferred_->added() + 1;  // nobody else defers
   deferred_->Add(std::move(work));
-  RunOnceWanted(end, number);
-  for (const Signal& each : signal) {
-    RunOnceWanted({each.timeline, each.value}, number);
-  }
 }
 
-absl::Status EvalContext::HasRoomForDeferred() {
-  if (deferred_->size() >= options_.max_pending) {
-    return Full("deferred", options_.max_pending);
-  }
-  // What is accepted is run: it needs room among the unfinished ones as well.
-  if (unfinished() + deferred_->size() >= 2 * options_.max_pending) {
-    return Full("unfinished or deferred", 2 * options_.max_pending);
-  }
-  return absl::OkStatus();
-}
-
-void EvalContext::RunOnceWanted(const Point& point, uint64_t number) {
-  // Whoever waits may hold locks: it ends no context, and runs nothing.
-  point.timeline->OnWanted(
-      point.value, [set = std::weak_ptr<DeferredSet>(deferred_),
-                    context = weak_from_this(), number] {
-        const std::shared_ptr<DeferredSet> deferred = HoldIfThere(set);
-        if (deferred == nullptr) return;
-        deferred->Want(number, [context] {
-          if (const auto self = HoldIfThere(context)) self->RunWanted();
-        });
-      });
-}
-
-void EvalContext::RunWanted() {
-  AllPlaced placed;
-  {
-    MutexLock lock(&placing_);
-    placed = PlaceDeferred(deferred_->TakeWanted());
-  }
-  Begin(placed);
-}
-
-EvalContext::AllPlaced EvalContext::PlaceDeferred(DeferredSet::Works works) {
-  AllPlaced placed;
+void EvalContext::RunDeferred(DeferredSet::Works works) {
   for (size_t i = 0; i < works.size();) {
     const size_t count =
         JoinedWork::CountJoinable(absl::MakeSpan(works).subspan(i), *this);
@@ -312,67 +193,40 @@ EvalContext::AllPlaced EvalContext::PlaceDeferred(DeferredSet::Works works) {
     if (count > 1) {
       auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
           std::make_move_iterator(first), std::make_move_iterator(end)));
-      if (joined->makes_results() && EnqueueJoined(joined)) continue;
+      if (joined->makes_results()) {
+        EnqueueJoined(std::move(joined));
+        continue;
+      }
       std::copy(joined->members().begin(), joined->members().end(), first);
     }
     for (auto it = first; it != end; ++it) {
       Work* const work = it->get();
       work->KeepSelf(std::move(*it));
-      work->SetContext(shared_from_this());
-      work->Place(order_.timeline(), order_.Take(1, SIZE_MAX));
-      queue_->Append(work);
-      placed.push_back({.work = work});
-    }
-  }
-  return placed;
-}
-
-void EvalContext::Begin(const AllPlaced& placed) {
-  for (const Placed& each : placed) {
-    if (each.joined != nullptr) {
-      BeginJoined(each.joined);
-    } else {
-      each.work->Start();
+      Enqueue(work, /*was_deferred=*/true);
     }
   }
 }
 
 FlushResult EvalContext::Flush() {
   FlushResult result;
-  const uint64_t flushed = std::exchange(flushed_, deferred_->added());
-  const auto name = [flushed](const Work& work, uint64_t number) {
-    return FlushedWork{.tag = work.request.tag,
-                       .label = work.request.label,
-                       .position = DeferredSet::Number(work) - flushed,
-                       .number = number};
-  };
-  DeferredSet::Works deferred;
-  {
-    MutexLock lock(&placing_);
-    deferred = deferred_->TakeAll();
-  }
+  DeferredSet::Works deferred = deferred_->TakeAll();
   // From the last to the first: giving up what nobody reads may set its
   // producers free as well.
   for (size_t i = deferred.size(); i-- > 0;) {
     if (!deferred[i]->IsUnread(deferred[i])) continue;
-    result.dropped.push_back(name(*deferred[i], 0));
+    result.dropped.push_back(DeferredSet::Number(*deferred[i]));
     deferred[i]->End(absl::CancelledError("nobody waits for it"),
                      /*launched=*/false);
     deferred[i] = nullptr;
   }
   std::reverse(result.dropped.begin(), result.dropped.end());
   std::erase(deferred, nullptr);
-  AllPlaced placed;
-  {
-    // Nothing else is deferred: it is all here.
-    MutexLock lock(&placing_);
-    uint64_t number = order_.last();
-    for (const std::shared_ptr<Work>& work : deferred) {
-      result.executed.push_back(name(*work, ++number));
-    }
-    placed = PlaceDeferred(std::move(deferred));
+  // Numbers follow the order; nobody else submits meanwhile.
+  const uint64_t last = order_.last();
+  for (size_t i = 0; i < deferred.size(); ++i) {
+    result.executed.push_back(last + 1 + i);
   }
-  Begin(placed);
+  RunDeferred(std::move(deferred));
   MutexLock lock(&mu_);
   result.failed.assign(std::make_move_iterator(failed_.begin()),
                        std::make_move_iterator(failed_.end()));
@@ -383,15 +237,7 @@ FlushResult EvalContext::Flush() {
 
 // -- Works that run as one ----------------------------------------------------
 
-bool EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork>& owned) {
-  for (const std::shared_ptr<Work>& member : owned->members()) {
-    if (ChooseLane(*member).ok()) continue;
-    // The first that finds none is told so by itself.
-    for (const std::shared_ptr<Work>& each : owned->members()) {
-      each->place_.End();
-    }
-    return false;
-  }
+void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
   JoinedWork* const joined = owned.release();  // EndJoined takes it back
   Work& work = joined->work();
   uint64_t number = order_.Take(joined->members().size(), SIZE_MAX);
@@ -400,19 +246,14 @@ bool EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork>& owned) {
     member->SetContext(shared_from_this());
   }
   work.BeginJoined(number - 1);
-  const Work& first = *joined->members().front();
-  work.SetLaneOf(first.pool_, first.lane_hold_);
   work.SetContext(shared_from_this());
   queue_->Append(&work);
-  MutexLock lock(&mu_);
-  joined_.push_back(joined);
-  return joined;
-}
-
-void EvalContext::BeginJoined(JoinedWork* joined) {
-  Work& work = joined->work();
   for (const std::shared_ptr<Work>& member : joined->members()) {
     member->Advance(WorkState::kEnqueued);
+  }
+  {
+    MutexLock lock(&mu_);
+    joined_.push_back(joined);
   }
   ProgramCache& programs = engine_->programs();
   work.AwaitCache(programs, [&] {
@@ -425,7 +266,6 @@ void EvalContext::BeginJoined(JoinedWork* joined) {
         },
         std::string(work.request.owner));
   });
-  return true;
 }
 
 void EvalContext::CallOffJoined() {

@@ -12,9 +12,8 @@
 // them by its own stages (work_stages.cc).
 //
 // A context holds a lane while it has work there, or about to be, and not
-// longer; one of each pool that its works ask for. Its works run in the order
-// of their submission, whichever streams they are on; a wait of one holds back
-// only later ones of the same context, and those behind it on a named stream.
+// longer. Its works run in the order of their submission; a wait of one holds
+// back only later ones of the same context.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
@@ -57,27 +55,16 @@ struct ContextOptions {
 // A work that ended in an error nobody has been told about yet.
 struct FailedWork {
   uint64_t number = 0;
-  uint64_t tag = 0;  // WorkRequest::tag
   std::string label;
   absl::Status status;
 };
 
-// A work that was deferred.
-struct FlushedWork {
-  uint64_t tag = 0;  // WorkRequest::tag
-  std::string label;
-  // As it was deferred since the last Flush, from 1.
-  uint64_t position = 0;
-  uint64_t number = 0;  // in the context's order; 0: it has no place there
-};
-
 struct FlushResult {
-  // Deferred works that were submitted. Of those that a use had run before, or
-  // that were cancelled or late, their observers alone are told.
-  std::vector<FlushedWork> executed;
-  // Deferred works whose results were given up unread: never run, ended with
-  // CANCELLED.
-  std::vector<FlushedWork> dropped;
+  std::vector<uint64_t> executed;  // deferred works that were submitted
+  // Deferred works whose results were given up unread, as they were deferred
+  // since the last Flush, from 1: never run, ended with CANCELLED. Of those
+  // that were cancelled or late before, their observers alone are told.
+  std::vector<uint64_t> dropped;
   // Since the last Flush: the newest kMaxFailedKept of `failed_total`.
   std::vector<FailedWork> failed;
   uint64_t failed_total = 0;
@@ -115,10 +102,6 @@ class WEIR_EXPORT EvalContext
     return order_.timeline();
   }
   size_t unfinished() const { return order_.unfinished(); }
-  size_t deferred() const { return deferred_->size(); }
-  // Where its random numbers go on: those of the works that were accepted by
-  // now are drawn.
-  RngState rng() const;
   uint64_t refused_entries() const { return occupancy_->refused(); }
 
  private:
@@ -133,31 +116,16 @@ class WEIR_EXPORT EvalContext
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer);
   FlushResult Flush();
 
-  // Where the work's lane comes from, as it asks for it now. INVALID_ARGUMENT,
-  // with the range, for a priority that the device does not have;
-  // FAILED_PRECONDITION, reason WRONG_DEVICE, for a stream of another engine;
-  // RESOURCE_EXHAUSTED as NamedStream::Take has it.
-  absl::Status ChooseLane(Work& work);
-  LaneHold* HoldOf(StreamPool* pool);
-  // What was launched and may not be done, elsewhere than on that lane. For
-  // whoever drives the queue.
-  WorkDependencies::Points OnOtherLanes(const LaneHold& lane) const;
-
   // Gives the work its place in the order and has it start. A work that was
   // deferred has its room, and its seed, already.
   void Enqueue(Work* work, bool was_deferred);
   void DrawSeed(Work& work);
-  void SetRng(const RngState& rng);
   // CONTEXT_FULL; `works` are "unfinished", for example.
   absl::Status Full(const char* works, size_t limit) const;
-  // Whether one more may be deferred.
-  absl::Status HasRoomForDeferred() WEIR_REQUIRES(placing_);
 
   // In their order; neighbors that can be joined run as one graph.
   void RunDeferred(DeferredSet::Works works);
-  // False if its members found no places on their stream: then they are what
-  // they were.
-  bool EnqueueJoined(std::unique_ptr<JoinedWork>& owned);
+  void EnqueueJoined(std::unique_ptr<JoinedWork> owned);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
   // What a joined work waits for in the program cache, if a member was
   // cancelled.
@@ -167,7 +135,7 @@ class WEIR_EXPORT EvalContext
   void EndJoined(JoinedWork* joined, absl::Status status, bool launched);
 
   // A work that was launched is done with its lane.
-  void LeaveLane(LaneHold& lane, size_t launches, bool suspect);
+  void LeaveLane(size_t launches, bool suspect);
   // A work with a place is over, with its status.
   void EndPlaced(const Work& work);
 
@@ -179,33 +147,15 @@ class WEIR_EXPORT EvalContext
 
   const std::shared_ptr<Occupancy> occupancy_;
   const std::shared_ptr<WorkQueue> queue_;
-  LaneHold lane_;  // of Engine::streams
-  // Of other pools, as they are asked for, by the owner; there to the end.
-  struct OtherLane {
-    StreamPool* pool;
-    LaneHold hold;
-  };
-  Atomic<bool> has_other_lanes_{false};
-  mutable Mutex lanes_mu_;
-  std::vector<std::unique_ptr<OtherLane>> other_lanes_
-      WEIR_GUARDED_BY(lanes_mu_);
-  // The last work that was launched on a named stream; for whoever drives the
-  // queue.
-  Point last_named_;
+  LaneHold lane_;
   const std::shared_ptr<DeferredSet> deferred_;
   InOrderEnd order_;
 
   // The owner's own (an Activation is needed to reach them).
   EvalMode mode_;
-  uint64_t flushed_ = 0;  // how many had been deferred at the last Flush
+  RngState rng_;
 
-  // Who takes works out of the set, or gives places, has it until they stand in
-  // the queue: so places there follow the order of submission, though others
-  // than the owner have works run that they wait for.
-  Mutex placing_;
-
-  mutable Mutex mu_;
-  RngState rng_ WEIR_GUARDED_BY(mu_);
+  Mutex mu_;
   std::vector<JoinedWork*> joined_ WEIR_GUARDED_BY(mu_);  // that have not ended
   std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
   uint64_t failed_total_ WEIR_GUARDED_BY(mu_) = 0;
@@ -225,32 +175,24 @@ class WEIR_EXPORT Activation {
   // The context's settings, for later submissions.
   EvalMode mode() const { return context_->mode_; }
   void set_mode(EvalMode mode) { context_->mode_ = mode; }
-  void set_rng(const RngState& rng) { context_->SetRng(rng); }
 
   // Takes `work` (which holds its request) and resolves its settings now. Every
   // outcome, refusal included, is told to `observer`. `work` and `observer`
-  // stay until OnDone. REQUIRES: the mode is not kDeferred (see Defer), or some
-  // output is read inline.
+  // stay until OnDone. REQUIRES: the mode is not kDeferred (see Defer).
   void Submit(Work* work, WorkObserver* observer) {
     context_->Submit(work, observer);
   }
 
-  // As Submit, in any mode. Under kDeferred the work waits for Flush, for a
-  // work of this context that reads it or comes after it, or for anybody who
-  // waits for its point or for a signal of its: then it is run, with those that
-  // were deferred before it, and whoever needs it does not enter the context.
-  // `work` is held for those who want what it makes: at Flush it is dropped if
-  // nobody else holds this pointer, or its point, and it has no signal. So who
-  // merely keeps the object until it is over gives a pointer with counts of its
-  // own. When the context is closed what is deferred ends with CANCELLED. The
-  // last reference may be let go of a moment after OnDone: who then ends the
-  // engine keeps one.
+  // As Submit, in any mode. Under kDeferred the work waits for Flush, or for a
+  // work of this context that reads it or comes after it. At Flush it is
+  // dropped if nobody else holds it or its point and it has no signal; when the
+  // context is closed it ends with CANCELLED. The work's last reference may be
+  // let go of a moment after OnDone: who then ends the engine keeps one.
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
     context_->Defer(std::move(work), observer);
   }
 
-  // Submits what was deferred, in order, and tells what failed since last time,
-  // whoever was told of it meanwhile.
+  // Submits what was deferred, in order, and tells what failed since last time.
   // Works that brought their graphs are joined and compiled as one; what is
   // submitted later runs when that is done. Does not wait.
   FlushResult Flush() { return context_->Flush(); }

@@ -6,7 +6,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/holders.h"
-#include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 
@@ -35,7 +34,7 @@ bool ReadsDeviceOnHost(const WorkRequest& request) {
 bool CanJoin(const Work& work, const Device& device) {
   const WorkRequest& request = work.request;
   return request.graph != nullptr && !request.program->random() &&
-         &request.program->device() == &device && !request.place &&
+         &request.program->device() == &device &&
          request.program->constant_bytes() <= kMaxConstantBytes &&
          request.inputs.size() == request.program->inputs().size() &&
          request.outputs.size() == request.program->outputs().size() &&
@@ -96,7 +95,6 @@ size_t JoinedWork::CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
   const Nanos now = NowNanos();
   size_t count = 0, nodes = 0;
   for (const std::shared_ptr<Work>& work : works) {
-    if (!(work->request.stream == works.front()->request.stream)) break;
     if (count == kMaxMembers || !CanJoin(*work, device) ||
         !KeepsWhatIsRead(*work) || !work->Wanted(now).ok() ||
         Waits(*work, works.first(count), context)) {
@@ -143,9 +141,6 @@ JoinedWork::JoinedWork(Members members)
   for (const std::shared_ptr<Work>& member : members_) {
     work_.request.deadline =
         std::min(work_.request.deadline, member->request.deadline);
-    const int threads = member->request.cpu_threads;
-    int& most = work_.request.cpu_threads;
-    if (most == 0 || (threads > 0 && threads < most)) most = threads;
   }
   work_.request.owner = owner_;
   work_.joined_ = this;
@@ -191,22 +186,6 @@ bool JoinedWork::AllWanted() const {
                      [now](const std::shared_ptr<Work>& member) {
                        return member->Wanted(now).ok();
                      });
-}
-
-absl::Status JoinedWork::TellKept(const Plan& plan) {
-  std::vector<std::vector<const TensorMeta*>> kept;
-  for (const std::shared_ptr<Work>& member : members_) {
-    kept.emplace_back(member->request.outputs.size(), nullptr);
-  }
-  for (size_t i = 0; i < interface_.outputs.size(); ++i) {
-    const PartValue of = interface_.outputs[i];
-    kept[of.part][of.index] = &plan.outputs()[i].meta;
-  }
-  for (size_t i = 0; i < members_.size(); ++i) {
-    WEIR_RETURN_IF_ERROR(
-        members_[i]->observer_->OnJoined(*members_[i], kept[i]));
-  }
-  return absl::OkStatus();
 }
 
 void JoinedWork::HandOut(bool succeeded) {

@@ -25,10 +25,10 @@ class JoinedWork {
   using Members = std::vector<std::shared_ptr<Work>>;
 
   // How many works from the front can run as one graph of `context`: those that
-  // ask for the same stream, brought their graphs for its device, draw no
-  // random numbers, have small constants, would not be refused alone and wait
-  // for nothing on the host but each other. At least 1. The earliest deadline
-  // is that of the joined work; when it passes, the others run one by one.
+  // brought their graphs for its device, draw no random numbers, have small
+  // constants, would not be refused alone and wait for nothing on the host but
+  // each other. At least 1. The earliest deadline is that of the joined work;
+  // when it passes, the others run one by one.
   static size_t CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
                               const EvalContext& context);
 
@@ -50,10 +50,6 @@ class JoinedWork {
 
   bool AnyCancelled() const;
   bool AllWanted() const;  // none is cancelled or late
-
-  // `plan` is the joined work's: tells the members' observers what is kept for
-  // each (WorkObserver::OnJoined), up to the first that refuses.
-  absl::Status TellKept(const Plan& plan);
 
   // Gives the members their report and, if it succeeded, what the joined work
   // kept for them.

@@ -1,7 +1,5 @@
 #include "kernels/eval/lane_hold.h"
 
-#include "kernels/device/point.h"
-
 namespace weir {
 
 LaneClaim& LaneClaim::operator=(LaneClaim&& other) noexcept {
@@ -20,7 +18,7 @@ void LaneClaim::Reset() {
 
 LaneClaim LaneHold::Claim() {
   MutexLock lock(&mu_);
-  if (!lease_ || (for_each_ && works_ > 0)) return {};
+  if (!lease_) return {};
   claimed_ = true;
   return LaneClaim(this, lease_.lane());
 }
@@ -32,18 +30,6 @@ LaneClaim LaneHold::Give(StreamLease lease) {
   return LaneClaim(this, lease_.lane());
 }
 
-void LaneHold::Keep(StreamLease lease) {
-  keeps_ = true;
-  MutexLock lock(&mu_);
-  lease_ = std::move(lease);
-}
-
-Point LaneHold::Last() const {
-  MutexLock lock(&mu_);
-  if (!lease_) return {};
-  return {lease_.stream().timeline(), lease_.stream().last_sequence()};
-}
-
 bool LaneHold::IsOn(const Timeline* timeline) const {
   MutexLock lock(&mu_);
   return lease_ && lease_.stream().timeline().get() == timeline;
@@ -51,7 +37,7 @@ bool LaneHold::IsOn(const Timeline* timeline) const {
 
 bool LaneHold::Begin(LaneClaim& claim, size_t launches) {
   MutexLock lock(&mu_);
-  if (works_ >= max_works_ ||
+  if (works_ >= Stream::kMaxUnfinished ||
       (works_ > 0 && launches_ + launches > max_launches_)) {
     full_ = true;
     return false;
@@ -71,8 +57,8 @@ bool LaneHold::End(size_t launches, bool suspect) {
   --works_;
   launches_ -= launches;
   unused = TakeUnused();
-  const bool has_room =
-      full_ && works_ <= max_works_ / 2 && launches_ <= max_launches_ / 2;
+  const bool has_room = full_ && works_ <= Stream::kMaxUnfinished / 2 &&
+                        launches_ <= max_launches_ / 2;
   if (has_room) full_ = false;
   return has_room;
 }
@@ -86,7 +72,7 @@ void LaneHold::Unclaim() {
 }
 
 StreamLease LaneHold::TakeUnused() {
-  if (works_ > 0 || claimed_ || keeps_) return {};
+  if (works_ > 0 || claimed_) return {};
   return std::move(lease_);
 }
 

@@ -1,6 +1,6 @@
 // The lane of one context: it has one while something is on it or the next
-// launch is about to be, and not longer; or one that was given to keep. It
-// knows how much is on the lane and when that takes no more. Thread-safe.
+// launch is about to be, and not longer. It knows how much is on the lane and
+// when that takes no more. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,6 @@
 
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
-#include "kernels/device/point.h"
 #include "kernels/device/stream_pool.h"
 
 namespace weir {
@@ -41,26 +40,16 @@ class WEIR_EXPORT LaneHold {
  public:
   // Launches on the lane that are not done are `max_launches` at most, unless
   // one work alone has more.
-  explicit LaneHold(size_t max_launches,
-                    size_t max_works = Stream::kMaxUnfinished)
-      : max_launches_(max_launches), max_works_(max_works) {}
+  explicit LaneHold(size_t max_launches) : max_launches_(max_launches) {}
 
   // One claim at a time. None if there is no lane: then one that was acquired
   // is given. The claim ends before this does.
   LaneClaim Claim();
   LaneClaim Give(StreamLease lease);
-  // The same of a lane that stays until this ends. Once, before all else.
-  void Keep(StreamLease lease);
-  // From here on a lane is claimed for one work, and goes back when that is
-  // done: whoever is next acquires one. Before all else.
-  void LeaseForEach() { for_each_ = true; }
 
   // Whether what is launched next comes after everything on `timeline` in the
   // order of the lane's stream.
   bool IsOn(const Timeline* timeline) const;
-
-  // The last that was launched on the lane; null if there is no lane.
-  Point Last() const;
 
   // The claimed launch begins, with so many launches of the driver's, and the
   // claim is used up. False if the lane has no room: the claim stays, and some
@@ -77,9 +66,6 @@ class WEIR_EXPORT LaneHold {
   StreamLease TakeUnused() WEIR_REQUIRES(mu_);
 
   const size_t max_launches_;
-  const size_t max_works_;
-  bool for_each_ = false;
-  bool keeps_ = false;
   mutable Mutex mu_;
   StreamLease lease_ WEIR_GUARDED_BY(mu_);
   bool claimed_ WEIR_GUARDED_BY(mu_) = false;

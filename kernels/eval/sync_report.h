@@ -58,13 +58,11 @@ struct SyncReport {
   // Full.
   int stream_priority = 0;
   uint64_t lease_generation = 0;  // of the lane
-  // The name of its pool, which keeps it; null without a stream.
-  const std::string* pool = nullptr;
-  Nanos planned_at = 0;    // the plan was there
-  Nanos ready_at = 0;      // all points were reached or launched
-  Nanos leased_at = 0;     // the lane was there
-  uint64_t bytes_in = 0;   // copied to the device or into staging
-  uint64_t bytes_out = 0;  // copied from the device
+  Nanos planned_at = 0;           // the plan was there
+  Nanos ready_at = 0;             // all points were reached or launched
+  Nanos leased_at = 0;            // the lane was there
+  uint64_t bytes_in = 0;          // copied to the device or into staging
+  uint64_t bytes_out = 0;         // copied from the device
   bool plan_was_cached = false;
   bool ran_inline = false;  // on the calling thread (CPU only)
   size_t joined_works = 0;  // works that ran as one graph; 0: it ran alone

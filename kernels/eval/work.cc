@@ -83,9 +83,6 @@ void Work::Reset() {
   deferred_end_ = nullptr;
   timeline_ = nullptr;
   number_ = 0;
-  pool_ = nullptr;
-  lane_hold_ = nullptr;
-  place_ = {};
   point_wait_ = 0;
   lane_wait_ = 0;
   memory_wait_ = 0;
@@ -99,7 +96,6 @@ void Work::Reset() {
   status_ = absl::OkStatus();
   report_.Clear();
   seed_ = 0;
-  drawn_from_.reset();
   plan_ = nullptr;
   host_inputs_.clear();
   dependencies_.Clear();
@@ -143,24 +139,6 @@ void Work::NoteJoined(const SyncReport& report, size_t works) {
   report_ = report;
   report_.accepted_at = accepted_at;
   report_.joined_works = works;
-}
-
-void Work::SetLaneOf(StreamPool* pool, LaneHold* hold) {
-  pool_ = pool;
-  lane_hold_ = hold;
-}
-
-void Work::SetPlace(StreamPlace place) {
-  place_ = std::move(place);
-  SetLaneOf(nullptr, &place_.stream().lane_hold());
-}
-
-StreamPlace& Work::place() {
-  return joined_ == nullptr ? place_ : joined_->members().front()->place_;
-}
-
-const StreamPlace& Work::place() const {
-  return joined_ == nullptr ? place_ : joined_->members().front()->place_;
 }
 
 void Work::Place(std::shared_ptr<Timeline> timeline, uint64_t number) {
@@ -214,8 +192,6 @@ std::string Work::Describe() const {
 // -- Its end ------------------------------------------------------------------
 
 void Work::Refuse(absl::Status status) {
-  place_.End();
-  request.place.End();
   dependencies_.Clear();
   status_ = std::move(status);
   Tell();
@@ -231,23 +207,13 @@ void Work::EndUnlaunched(absl::Status status) {
 
 void Work::End(absl::Status status, bool launched) {
   std::shared_ptr<EvalContext> context = this->context();
-  if (request.call_sites != nullptr) status = request.call_sites->Tell(status);
   if (launched) {
-    const bool suspect = !status.ok() && !GaveUp(status);
-    if (pool_ == nullptr) {
-      place().stream().End(launches_, suspect);
-    } else {
-      context->LeaveLane(*lane_hold_, launches_, suspect);
-    }
+    context->LeaveLane(launches_, !status.ok() && !GaveUp(status));
   }
   if (joined_ != nullptr) {
     context->EndJoined(joined_, std::move(status), launched);
     return;
   }
-  place_.End();
-  // It keeps none for its next use.
-  request.place.End();
-  request.stream = {};
   for (InputSource& input : request.inputs) input.producer = nullptr;
   memory_.ReleaseInputs();
   dependencies_.Clear();

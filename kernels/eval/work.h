@@ -31,7 +31,6 @@
 #include "kernels/device/pinned_pool.h"
 #include "kernels/eval/eval_mode.h"
 #include "kernels/eval/lane_hold.h"
-#include "kernels/eval/rng.h"
 #include "kernels/eval/sync_report.h"
 #include "kernels/eval/work_dependencies.h"
 #include "kernels/eval/work_memory.h"
@@ -66,14 +65,6 @@ class WEIR_EXPORT WorkObserver {
   // before anything is taken for it. At most once, on the submitting thread or
   // the executor's; not for a deferred work that runs joined with others.
   virtual absl::Status OnPlanned(Work&) { return absl::OkStatus(); }
-  // In place of that, of a deferred work that is to run joined with others:
-  // what of its outputs, by Program::outputs(), is kept outside of them; null
-  // for others. An error has all of them run one by one, as any failure of the
-  // joined run has: then OnPlanned comes, too.
-  virtual absl::Status OnJoined(Work&,
-                                absl::Span<const TensorMeta* const> /*kept*/) {
-    return absl::OkStatus();
-  }
   // It has its lane and memory, and goes to the stream now: its time in queues
   // is over. At most once, before OnDone, on the submitting thread or the
   // executor's; not for a deferred work that runs joined with others.
@@ -118,15 +109,12 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   const SyncReport& report() const { return report_; }
   uint64_t number() const { return number_; }  // in its context, from 1
   // Reached when the work is done; a dependant in any context may wait on it,
-  // and has it run thereby if it is deferred. Null if it was not accepted.
+  // though it be deferred yet. Null if it was not accepted.
   Point point() const;
   EvalMode mode() const { return mode_; }
   // The request's, or what was drawn for it; 0 if it has none and its program
   // draws nothing.
   uint64_t seed() const { return seed_; }
-  // What the context's random state was when it was drawn there; empty if it
-  // was not.
-  const std::optional<RngState>& drawn_from() const { return drawn_from_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
   // When done and OK. `i` indexes Program::outputs().
@@ -162,20 +150,12 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // context's.
   void Accept(EvalMode mode, WorkObserver* observer);
   void SetSeed(uint64_t seed) { seed_ = seed; }
-  void SetDrawnSeed(uint64_t seed, const RngState& from) {
-    seed_ = seed;
-    drawn_from_ = from;
-  }
   // It waits for its use in `set`; `end` is its point.
   void Defer(std::shared_ptr<Timeline> end, std::weak_ptr<DeferredSet> set);
   // It keeps itself until it is done.
   void KeepSelf(std::shared_ptr<Work> self) { self_ = std::move(self); }
   // It has this place in the context's order.
   void Place(std::shared_ptr<Timeline> timeline, uint64_t number);
-  // Where its lane comes from: a pool, and the context's hold on that; or the
-  // stream of `place`.
-  void SetLaneOf(StreamPool* pool, LaneHold* hold);
-  void SetPlace(StreamPlace place);
   // In the queue, lent to the submitter: goes as far as it can.
   void Start();
   // Was not accepted: may be tried again.
@@ -212,11 +192,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t TakeCacheWait();  // 0: there is none
   bool Planned(std::shared_ptr<const Plan> plan);
   Step WaitForPoints();
-  // `order_alone`: whatever becomes of what is there.
-  Step WaitFor(absl::Span<const Point> points, bool order_alone = false);
-  // What it comes after whatever becomes of it: works of its context on other
-  // streams, and what its stream was made to come after.
-  WorkDependencies::Points OrderPoints(const EvalContext& context) const;
+  Step WaitFor(absl::Span<const Point> points);
   Step TakeLane();
   Step PrepareAndLaunch();
   // Has memory made, or large inputs copied, by a thread that may wait, and
@@ -228,9 +204,6 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // to be waited for, in paces where its queue may, too.
   enum class Launcher : uint8_t { kWhoeverIsHere, kApart, kApartInPaces };
   void LaunchOn(Lane* lane, size_t launches, Launcher launcher);
-  // Of the joined works the first one's.
-  StreamPlace& place();
-  const StreamPlace& place() const;
   // What waits for this work may wait for `at`, its place on a stream.
   void BackPoints(const Point& at) const;
   Nanos WaitDeadline() const;
@@ -283,14 +256,11 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::shared_ptr<Timeline> timeline_;  // the context's, with a place on it
   WorkObserver* observer_ = nullptr;
   std::shared_ptr<Work> self_;    // deferred works keep themselves until done
-  uint64_t deferred_number_ = 0;  // DeferredSet::Number
+  uint64_t deferred_number_ = 0;  // since the last Flush, from 1
   // Of a work that was deferred: at 1 once it is done.
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Stage stage_ = Stage::kIdle;
-  StreamPool* pool_ = nullptr;  // null: a named stream's lane
-  LaneHold* lane_hold_ = nullptr;
-  StreamPlace place_;                       // on a named stream, to its end
   LaneClaim claim_;                         // while kLeased or kPreparing
   uint64_t point_wait_ = 0;                 // in the dispatcher
   uint64_t lane_wait_ = 0;                  // in the stream pool
@@ -302,7 +272,6 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;
   uint64_t seed_ = 0;
-  std::optional<RngState> drawn_from_;
   bool returned_ = false;
   WorkState return_at_ = WorkState::kCommitted;
   WorkProgress progress_;

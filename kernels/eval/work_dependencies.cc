@@ -8,14 +8,13 @@ namespace weir {
 // What was asked for may have failed by itself meanwhile.
 std::optional<absl::Status> WorkDependencies::Dependency::Outcome() const {
   std::optional<absl::Status> outcome = point().Outcome();
-  if (order_alone) return outcome.has_value() ? absl::OkStatus() : outcome;
   if (at->is_null() || outcome != absl::OkStatus()) return outcome;
   return asked->Outcome().value_or(absl::OkStatus());
 }
 
 void WorkDependencies::Hold(absl::Span<const Point> points) {
   for (const Point& point : points) {
-    all_.emplace_back().asked = HeldPoint(point);
+    all_.push_back({HeldPoint(point), HeldPoint()});
   }
 }
 
@@ -46,35 +45,6 @@ WorkDependencies::Points WorkDependencies::Resolve(
   }
   all_ = std::move(resolved);
   return pending;
-}
-
-WorkDependencies::Points WorkDependencies::PendingOrder(
-    absl::Span<const Point> points, const Device& device,
-    absl::FunctionRef<bool(const Timeline*)> is_before, SyncReport* report) {
-  Points pending;
-  for (const Point& point : points) {
-    if (point.Outcome().has_value()) continue;
-    const Point at = point.OnDevice(&device);
-    const bool waits = !at.is_null() &&
-                       (device.streams_wait() || is_before(at.timeline.get()));
-    if (waits || point.Outcome().has_value()) continue;
-    report->AddWait(point, InsertedWait::Kind::kHost);
-    pending.push_back(point);
-  }
-  return pending;
-}
-
-void WorkDependencies::AddOrder(absl::Span<const Point> points,
-                                const Device& device, SyncReport* report) {
-  for (const Point& point : points) {
-    Point at = point.OnDevice(&device);
-    if (at.is_null()) continue;  // it is reached
-    report->AddWait(point, InsertedWait::Kind::kDevice);
-    Dependency& dependency = all_.emplace_back();
-    dependency.asked = HeldPoint(point);
-    if (at != point) dependency.at = HeldPoint(std::move(at));
-    dependency.order_alone = true;
-  }
 }
 
 void WorkDependencies::Refresh(const Device& device) {

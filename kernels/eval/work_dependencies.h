@@ -36,17 +36,6 @@ class WEIR_EXPORT WorkDependencies {
                  absl::FunctionRef<bool(const Timeline*)> is_before,
                  SyncReport* report);
 
-  // Points that the work comes after whatever becomes of what is there, as
-  // `is_before` of Resolve has it: those that have to be reached before the
-  // launch; if there are none, the others may be added to what Resolve has
-  // found.
-  static Points PendingOrder(absl::Span<const Point> points,
-                             const Device& device,
-                             absl::FunctionRef<bool(const Timeline*)> is_before,
-                             SyncReport* report);
-  void AddOrder(absl::Span<const Point> points, const Device& device,
-                SyncReport* report);
-
   // What was waited for meanwhile may be on the device now.
   void Refresh(const Device& device);
 
@@ -73,7 +62,6 @@ class WEIR_EXPORT WorkDependencies {
 
     HeldPoint asked;
     HeldPoint at;
-    bool order_alone = false;  // a failure is none of the work's
   };
 
   absl::InlinedVector<Dependency, 4> all_;

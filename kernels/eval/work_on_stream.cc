@@ -1,5 +1,4 @@
 // What a work does on its stream, and how it judges what came of it.
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,7 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/bounded_team.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/work.h"
 
@@ -55,13 +53,8 @@ absl::Status Work::Launch(Stream& stream) {
     WEIR_RETURN_IF_ERROR(dependencies_.Outcome().value_or(absl::OkStatus()));
   }
   WEIR_RETURN_IF_ERROR(memory_.CopyIn(stream));
-  CpuTeam* team = device.cpu_team();
-  std::optional<BoundedTeam> some;
-  if (team != nullptr && request.cpu_threads > 0) {
-    team = &some.emplace(team, request.cpu_threads);
-  }
   const ProgramRun run{.stream = stream,
-                       .team = team,
+                       .team = device.cpu_team(),
                        .inputs = memory_.inputs(),
                        .outputs = memory_.outputs(),
                        .arena = memory_.arena(),
@@ -79,16 +72,11 @@ absl::Status Work::Launch(Stream& stream) {
 // In what a failed work left behind a kernel may find whatever fault: that work
 // is to blame.
 std::optional<absl::Status> Work::Settle(const Completion& done) {
-  // Whoever depends on it is told what it is told itself.
-  const auto tell = [this](const absl::Status& status) {
-    return request.call_sites == nullptr ? status
-                                         : request.call_sites->Tell(status);
-  };
   const bool faulty = done.fault != FaultCode::kNone;
-  if (!done.status.ok() && !faulty) return tell(done.status);
+  if (!done.status.ok() && !faulty) return done.status;
   std::optional<absl::Status> inherited = dependencies_.Outcome();
   if (!faulty || inherited != absl::OkStatus()) return inherited;
-  return tell(plan_->FaultAt(done.fault_node, done.fault));
+  return plan_->FaultAt(done.fault_node, done.fault);
 }
 
 void Work::NoteDeviceError(const absl::Status& status, bool sticky) {

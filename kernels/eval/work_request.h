@@ -13,8 +13,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/device/point.h"
 #include "kernels/eval/eval_mode.h"
-#include "kernels/eval/named_stream.h"
-#include "kernels/eval/stream_policy.h"
 #include "kernels/graph/program.h"
 #include "kernels/tensor/tensor.h"
 
@@ -33,8 +31,9 @@ struct InputSource {
   // Or a tensor on the engine's device; the work is ordered after its writer.
   Tensor tensor;
   // Or an output of an earlier work, done or not, of whichever context of the
-  // engine; kept until this work is done. It was submitted before. One that is
-  // deferred is run first, in its context.
+  // engine; kept until this work is done. It was submitted before. One that
+  // this context has deferred is run first; one that another context has is
+  // waited for until that runs it.
   std::shared_ptr<Work> producer;
   size_t producer_output = 0;
 };
@@ -64,21 +63,12 @@ struct WorkRequest {
   absl::InlinedVector<OutputWish, 4> outputs;  // as Program::outputs();
                                                // empty: all kInline
   std::optional<EvalMode> mode;                // empty: the context's
-  StreamPolicy stream;
-  // Of that stream, where it is a named one; none: the last when the work is
-  // submitted. Taken before, and used up by that.
-  StreamPlace place;
   absl::InlinedVector<Point, 2> after;
   absl::InlinedVector<Signal, 1> signal;
   std::optional<uint64_t> seed;  // empty: the context's RNG
   Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
                                  // begins after it
-  // Of a CPU device's threads, how many work on one operator at most; 0: all.
-  int cpu_threads = 0;
-  std::string label;  // for errors and reports
-  // Of the graph's nodes, which errors of the work tell. Null: none.
-  std::shared_ptr<const CallSites> call_sites;
-  uint64_t tag = 0;  // by which whoever asks knows it, as Flush tells
+  std::string label;             // for errors and reports
   // Who asks: owners take turns where plans are made, and share the room there.
   // Stays until the work is done. Empty: nobody.
   std::string_view owner;

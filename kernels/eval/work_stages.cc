@@ -98,7 +98,7 @@ void Work::CallOff() {
     context->engine().dispatcher().CancelWait(wait);
   }
   if (const uint64_t wait = std::exchange(lane_wait_, 0); wait != 0) {
-    pool_->CancelWait(wait);
+    context->engine().streams().CancelWait(wait);
   }
   if (const auto wait = std::exchange(memory_wait_, 0); wait != 0) {
     context->engine().allocator().Remove(wait);
@@ -137,8 +137,7 @@ Nanos Work::WaitDeadline() const {
 }
 
 // Parks the work until none of them is to be waited for before the launch.
-QueueItem::Step Work::WaitFor(absl::Span<const Point> points,
-                              bool order_alone) {
+QueueItem::Step Work::WaitFor(absl::Span<const Point> points) {
   if (points.empty()) return Step::kRun;
   const std::shared_ptr<EvalContext> context = this->context();
   Engine& engine = context->engine();
@@ -147,10 +146,7 @@ QueueItem::Step Work::WaitFor(absl::Span<const Point> points,
   const std::shared_ptr<WorkQueue> queue = context->queue_;
   const uint64_t wait = queue->Park();
   point_wait_ = engine.dispatcher().WhenReady(
-      points, device, WaitDeadline(),
-      [queue, wait, order_alone](absl::Status status) {
-        // It is asked for the others again.
-        if (order_alone && IsInherited(status)) status = absl::OkStatus();
+      points, device, WaitDeadline(), [queue, wait](absl::Status status) {
         queue->Resume(wait, std::move(status));
       });
   return Step::kWait;
@@ -309,11 +305,12 @@ bool Work::Planned(std::shared_ptr<const Plan> plan) {
   report_.planned_at = NowNanos();
   Engine& engine = context()->engine();
   memory_.SetPlan(plan_.get(), engine.device().host_addressable());
-  absl::Status wanted = joined_ == nullptr ? observer_->OnPlanned(*this)
-                                           : joined_->TellKept(*plan_);
-  if (!wanted.ok()) {
-    EndUnlaunched(std::move(wanted));
-    return false;
+  if (joined_ == nullptr) {
+    absl::Status wanted = observer_->OnPlanned(*this);
+    if (!wanted.ok()) {
+      EndUnlaunched(std::move(wanted));
+      return false;
+    }
   }
   if (ReturnsBeforeLaunch() && !returned_) {
     // The caller may change its bytes from now on.
@@ -331,64 +328,48 @@ bool Work::Planned(std::shared_ptr<const Plan> plan) {
   return true;
 }
 
-WorkDependencies::Points Work::OrderPoints(const EvalContext& context) const {
-  WorkDependencies::Points points = context.OnOtherLanes(*lane_hold_);
-  if (pool_ == nullptr) {
-    const StreamPlace::Joins& joins = place().joins();
-    points.insert(points.end(), joins.begin(), joins.end());
-  }
-  return points;
-}
-
 QueueItem::Step Work::WaitForPoints() {
   const std::shared_ptr<EvalContext> context = this->context();
-  const Device& device = context->engine().device();
-  const auto is_before = [this](const Timeline* timeline) {
-    return lane_hold_->IsOn(timeline);
-  };
-  const WorkDependencies::Points order = OrderPoints(*context);
-  const WorkDependencies::Points not_yet =
-      WorkDependencies::PendingOrder(order, device, is_before, &report_);
-  if (!not_yet.empty()) return WaitFor(not_yet, /*order_alone=*/true);
   WorkDependencies::Points points(request.after.begin(), request.after.end());
   for (const InputSource& input : request.inputs) {
     if (input.tensor.valid()) {
       points.push_back(input.tensor.storage().writer());
     }
   }
-  const WorkDependencies::Points pending =
-      dependencies_.Resolve(points, device, is_before, &report_);
-  dependencies_.AddOrder(order, device, &report_);
+  const WorkDependencies::Points pending = dependencies_.Resolve(
+      points, context->engine().device(),
+      [&context](const Timeline* timeline) {
+        return context->lane_.IsOn(timeline);
+      },
+      &report_);
   stage_ = Stage::kReady;
   return WaitFor(pending);
 }
 
 QueueItem::Step Work::TakeLane() {
   const std::shared_ptr<EvalContext> context = this->context();
-  if (report_.ready_at == 0) report_.ready_at = NowNanos();
+  report_.ready_at = NowNanos();
   // What it was parked for is reached, or a stream can wait for it now.
   dependencies_.Refresh(context->engine().device());
-  if (pool_ == nullptr && !place().is_due()) {
-    return WaitFor({place().turn()});
-  }
-  claim_ = lane_hold_->Claim();
+  claim_ = context->lane_.Claim();
+  StreamPool& pool = context->engine().streams();
   if (!claim_) {
-    absl::StatusOr<StreamLease> now = pool_->AcquireNow();
-    if (now.ok() && *now) claim_ = lane_hold_->Give(*std::move(now));
+    absl::StatusOr<StreamLease> now = pool.AcquireNow();
+    if (now.ok() && *now) claim_ = context->lane_.Give(*std::move(now));
   }
   if (claim_) {
     stage_ = Stage::kLeased;
     return Step::kRun;
   }
   const uint64_t wait = context->queue_->Park();
-  lane_wait_ = pool_->Acquire(
+  lane_wait_ = pool.Acquire(
       WaitDeadline(), [this, context, wait](absl::StatusOr<StreamLease> lease) {
         const absl::Status status = lease.status();
         StreamLease taken = status.ok() ? *std::move(lease) : StreamLease();
         // One that comes too late goes back without the lock.
         context->queue_->Resume(wait, status, [&] {
           if (!status.ok()) return;
-          claim_ = lane_hold_->Give(std::move(taken));
+          claim_ = context->lane_.Give(std::move(taken));
           stage_ = Stage::kLeased;
         });
       });
@@ -413,11 +394,7 @@ QueueItem::Step Work::PrepareAndLaunch() {
   // On the CPU there is no queue of the driver's.
   const size_t launches =
       host_addressable ? 0 : plan_->launches() + memory_.copies();
-  const bool has_room =
-      pool_ == nullptr
-          ? place().stream().Begin(claim_, launches, context->queue_)
-          : lane_hold_->Begin(claim_, launches);
-  if (!has_room) return Step::kBlocked;
+  if (!context->lane_.Begin(claim_, launches)) return Step::kBlocked;
   const bool is_long =
       launches > engine.max_lane_launches() / 2 || plan_->computes_on_host();
   const bool is_first = device.loads_late() && plan_->measured_ns() == 0;
@@ -485,8 +462,6 @@ void Work::LaunchOn(Lane* lane, size_t launches, Launcher launcher) {
   report_.stream_id = stream.id();
   report_.stream_priority = stream.priority();
   report_.lease_generation = lane->generation();
-  report_.pool = pool_ == nullptr ? &place().stream().pool().options().name
-                                  : &pool_->options().name;
   absl::Status status = device.health().status();
   if (status.ok()) memory_.Assign(*lane);
   stage_ = Stage::kLaunched;
@@ -501,14 +476,7 @@ void Work::LaunchOn(Lane* lane, size_t launches, Launcher launcher) {
     return;
   }
   readable_ = true;
-  const Point at = {stream.timeline(), stream.last_sequence() + 1};
-  BackPoints(at);
-  // Members of a joined work keep their turns until they have their results.
-  StreamTurn turn;
-  if (pool_ == nullptr) {
-    context->last_named_ = at;
-    if (joined_ == nullptr) turn = place_.TakeTurn();
-  }
+  BackPoints({stream.timeline(), stream.last_sequence() + 1});
   expected = plan_->longest_ns();
   expected_device_time = plan_->longest_device_ns();
   const int64_t measured = plan_->measured_ns();
@@ -526,13 +494,11 @@ void Work::LaunchOn(Lane* lane, size_t launches, Launcher launcher) {
     if (launcher == Launcher::kApartInPaces) {
       pace_launches_ = engine.max_lane_launches() / 2;
     }
-    engine.launcher().Post(
-        [this, context, &stream, turn = std::move(turn)]() mutable {
-          // The work may be done, and gone, before this returns.
-          stream.Enqueue(this, Stream::Inline::kNever);
-          { const StreamTurn over = std::move(turn); }
-          context->queue_->Release();
-        });
+    engine.launcher().Post([this, context, &stream] {
+      // The work may be done, and gone, before this returns.
+      stream.Enqueue(this, Stream::Inline::kNever);
+      context->queue_->Release();
+    });
     return;
   }
   // From here on the work may be done, and gone, at any moment.
@@ -544,7 +510,6 @@ void Work::LaunchOn(Lane* lane, size_t launches, Launcher launcher) {
 void Work::BackPoints(const Point& at) const {
   if (joined_ != nullptr) return;
   timeline_->Back(number_, at);
-  if (pool_ == nullptr) place_.stream().Back(place_, at);
   if (deferred_end_ != nullptr) deferred_end_->Back(1, at);
   for (const Signal& signal : request.signal) {
     signal.timeline->Back(signal.value, at);

@@ -50,6 +50,7 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
     node.index = index;
     node.def = registry.Find(from.domain, from.op);
     node.label = NodeLabel(from, index);
+    node.call_site = from.call_site;
     node.info.name = from.name.empty() ? absl::StrCat("#", index) : from.name;
     node.info.domain = from.domain;
     node.info.op = from.op;
@@ -83,8 +84,9 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
 }
 
 absl::Status NodeError(const absl::Status& status, const LoweredNode& node) {
-  return WithNodeIndex(
-      WithNode(Annotate(status, node.label + ": "), node.label), node.index);
+  return WithNode(
+      WithCallSite(Annotate(status, node.label + ": "), node.call_site),
+      node.label);
 }
 
 std::vector<bool> AskedByHost(const LoweredGraph& graph) {

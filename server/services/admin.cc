@@ -9,7 +9,6 @@
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/admin.pb.h"
 #include "server/rpc/typed_method.h"
-#include "server/services/synchronize_call.h"
 
 namespace weir {
 namespace {
@@ -47,32 +46,6 @@ v1::LogLevel ToProto(LogLevel level) {
       return v1::LOG_LEVEL_ERROR;
   }
   return v1::LOG_LEVEL_UNSPECIFIED;
-}
-
-void FillPool(const StreamPool& pool, v1::StreamPool* message) {
-  const StreamPoolOptions& options = pool.options();
-  const StreamPoolStats stats = pool.stats();
-  const auto count = [](size_t number) {
-    return static_cast<uint32_t>(number);
-  };
-  message->set_name(options.name);
-  message->set_device_uuid(pool.device().info().uuid);
-  message->set_priority(options.priority);
-  message->set_idle(count(stats.idle));
-  message->set_leased(count(stats.leased));
-  message->set_draining(count(stats.draining));
-  message->set_retired(count(stats.retired));
-  message->set_max(count(stats.max));
-  message->set_least_max(count(pool.least_max()));
-  message->set_most_max(count(pool.most_max()));
-  message->set_waiting(stats.waiting);
-  message->set_created_total(stats.created_total);
-  message->set_destroyed_total(stats.destroyed_total);
-  message->set_leases_total(stats.leases_total);
-  message->set_waited_total(stats.waited_total);
-  message->set_refused_total(stats.refused_total);
-  message->set_expired_total(stats.expired_total);
-  message->set_arena_bytes(stats.arena_bytes);
 }
 
 }  // namespace
@@ -136,85 +109,6 @@ void AdminService::Register(MethodTable* table) {
         logger_->set_level(*level);
         return absl::OkStatus();
       });
-  AddPoolCalls(table);
-  AddDeviceCalls(table);
-}
-
-void AdminService::AddPoolCalls(MethodTable* table) {
-  AddUnary<v1::GetPoolsRequest, v1::GetPoolsResponse>(
-      table, kService, "GetPools",
-      [this](ServerCall& call, const v1::GetPoolsRequest&,
-             v1::GetPoolsResponse* response) -> absl::Status {
-        WEIR_RETURN_IF_ERROR(Authorize(call));
-        for (Engine* const engine : context_->engines.all()) {
-          for (const StreamPool* const pool : engine->pools().all()) {
-            FillPool(*pool, response->add_pools());
-          }
-        }
-        return absl::OkStatus();
-      });
-  AddUnary<v1::ConfigurePoolRequest, v1::ConfigurePoolResponse>(
-      table, kService, "ConfigurePool",
-      [this](ServerCall& call, const v1::ConfigurePoolRequest& request,
-             v1::ConfigurePoolResponse* response) -> absl::Status {
-        WEIR_RETURN_IF_ERROR(Authorize(call));
-        WEIR_ASSIGN_OR_RETURN(const EnginePool found, FindPool(request.pool()));
-        const size_t before = found.pool->stats().max;
-        const absl::Status set =
-            found.engine->pools().SetMax(*found.pool, request.max());
-        if (!set.ok()) return WithField(set, "max");
-        response->set_previous_max(static_cast<uint32_t>(before));
-        FillPool(*found.pool, response->mutable_pool());
-        return absl::OkStatus();
-      });
-  AddUnary<v1::TrimPoolRequest, v1::TrimPoolResponse>(
-      table, kService, "TrimPool",
-      [this](ServerCall& call, const v1::TrimPoolRequest& request,
-             v1::TrimPoolResponse* response) -> absl::Status {
-        WEIR_RETURN_IF_ERROR(Authorize(call));
-        WEIR_ASSIGN_OR_RETURN(const EnginePool found, FindPool(request.pool()));
-        response->set_destroyed(
-            static_cast<uint32_t>(found.pool->Trim(request.keep())));
-        FillPool(*found.pool, response->mutable_pool());
-        return absl::OkStatus();
-      });
-}
-
-void AdminService::AddDeviceCalls(MethodTable* table) {
-  AddUnary<v1::SetDefaultsRequest, v1::SetDefaultsResponse>(
-      table, kService, "SetDefaults",
-      [this](ServerCall& call, const v1::SetDefaultsRequest& request,
-             v1::SetDefaultsResponse* response) -> absl::Status {
-        WEIR_RETURN_IF_ERROR(Authorize(call));
-        WEIR_ASSIGN_OR_RETURN(Engine* const engine,
-                              context_->engines.Find(request.device()));
-        StreamPools& pools = engine->pools();
-        const auto set = request.has_stream_priority()
-                             ? pools.SetServerDefault(request.stream_priority())
-                             : pools.ServerDefault();
-        if (!set.ok()) return WithField(set.status(), "stream_priority");
-        response->set_version(set->version);
-        response->set_stream_priority(set->pool->options().priority);
-        response->set_pool(set->pool->options().name);
-        return absl::OkStatus();
-      });
-  table->Add(kService, "Synchronize", Traffic::kRare, [this](ServerCall& call) {
-    const absl::Status authorized = Authorize(call);
-    if (!authorized.ok()) return call.Fail(authorized);
-    HandleSynchronize(context_, call);
-  });
-}
-
-absl::StatusOr<AdminService::EnginePool> AdminService::FindPool(
-    std::string_view name) const {
-  absl::Status none;
-  for (Engine* const engine : context_->engines.all()) {
-    const auto pool = engine->pools().Find(name);
-    if (pool.ok()) return EnginePool{engine, *pool};
-    // Of several devices, those that the default one has.
-    if (none.ok()) none = pool.status();
-  }
-  return WithField(none, "pool");
 }
 
 }  // namespace weir

@@ -1,16 +1,13 @@
-// weir.v1.Admin: draining, the log level, the pools of streams, defaults. Taken
-// over unix sockets, whose files say who may, and over TCP with the token: a
-// loopback address proves nothing, because proxies on the machine dial from it
-// too. Used by the I/O threads; outlives the transport.
+// weir.v1.Admin: draining, the log level. Taken over unix sockets, whose files
+// say who may, and over TCP with the token: a loopback address proves nothing,
+// because proxies on the machine dial from it too. Used by the I/O threads;
+// outlives the transport.
 #pragma once
 
 #include <functional>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "kernels/eval/engine.h"
 #include "server/observe/logger.h"
 #include "server/rpc/method_table.h"
 #include "server/services/admin_token.h"
@@ -36,15 +33,7 @@ class AdminService {
   void Register(MethodTable* table);
 
  private:
-  struct EnginePool {
-    Engine* engine = nullptr;
-    StreamPool* pool = nullptr;
-  };
-
   absl::Status Authorize(const ServerCall& call) const;
-  void AddPoolCalls(MethodTable* table);
-  void AddDeviceCalls(MethodTable* table);
-  absl::StatusOr<EnginePool> FindPool(std::string_view name) const;
 
   const ServiceContext* const context_;
   Logger* const logger_;

@@ -2,7 +2,6 @@
 
 #include <google/protobuf/message_lite.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,7 +20,6 @@
 #include "server/evaluation/input_bytes.h"
 #include "server/evaluation/request_fields.h"
 #include "server/rpc/typed_method.h"
-#include "server/rpc/wire/call_sites.h"
 #include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
@@ -31,7 +29,6 @@
 #include "server/services/request_checks.h"
 #include "server/services/space_header.h"
 #include "server/services/space_numbers.h"
-#include "server/services/stream_choice.h"
 #include "server/services/wire_shape.h"
 
 namespace weir {
@@ -50,16 +47,6 @@ struct SaidShape {
   size_t input;
   Dims dims;  // kUnknownExtent fits everywhere
 };
-
-// Whether every tensor of a shape of which so much is known fits `said`.
-bool IsSurely(const SymbolicShape& known, std::span<const int64_t> said) {
-  if (!known.has_value() || known->size() != said.size()) return false;
-  for (size_t i = 0; i < said.size(); ++i) {
-    const Dim& dim = (*known)[i];
-    if (said[i] >= 0 && !(dim.known() && dim.value() == said[i])) return false;
-  }
-  return true;
-}
 
 // What was not known of such inputs when the request was bound. `model` may be
 // null.
@@ -107,9 +94,6 @@ class EvaluateCall : public EvaluationCall {
         space_ ? numbers_.Find(*space_, &call().arena(), &request_)
                : CheckWithoutSpace());
     WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "value.spec"));
-    if (numbers_.context() != nullptr) {
-      in_context_ = numbers_.context()->settings();
-    }
     return CheckSettings();
   }
 
@@ -118,14 +102,14 @@ class EvaluateCall : public EvaluationCall {
       return InvalidField(
           "mode", absl::StrCat(request_.mode,
                                " is not an evaluation mode; there are "
-                               "EVAL_MODE_DEFERRED, EVAL_MODE_EAGER, "
-                               "EVAL_MODE_SYNC_CPU and EVAL_MODE_SYNC_FULL"));
+                               "EVAL_MODE_EAGER, EVAL_MODE_SYNC_CPU and "
+                               "EVAL_MODE_SYNC_FULL"));
     }
     if (request_.mode == v1::EVAL_MODE_DEFERRED) {
-      WEIR_RETURN_IF_ERROR(CheckDeferred());
+      return NotOffered("mode", "DEFERRED evaluation");
     }
     WEIR_RETURN_IF_ERROR(FindEngine());
-    WEIR_RETURN_IF_ERROR(ChooseStream());
+    WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (!v1::ReportLevel_IsValid(request_.report)) {
       return InvalidField(
@@ -140,26 +124,6 @@ class EvaluateCall : public EvaluationCall {
                        " is not a way to meet a context that is in use"));
     }
     return absl::OkStatus();
-  }
-
-  absl::Status CheckDeferred() const {
-    if (context().spaces == nullptr) {
-      return NotOffered("mode", "DEFERRED evaluation");
-    }
-    if (request_.context != 0 || ReadsInline()) return absl::OkStatus();
-    return InvalidField(
-        "context",
-        "a deferred work waits in a context of the caller's: make one "
-        "(context_create) and name it, or ask for another mode");
-  }
-
-  bool ReadsInline() const {
-    return request_.outputs.empty() ||
-           std::any_of(request_.outputs.begin(), request_.outputs.end(),
-                       [](const WireOutputRequest& output) {
-                         return std::holds_alternative<std::monostate>(
-                             output.destination);
-                       });
   }
 
   absl::Status CheckWithoutSpace() const {
@@ -196,9 +160,8 @@ class EvaluateCall : public EvaluationCall {
   // Where it is to run; what is not run there after all, Start finds.
   absl::Status FindEngine() {
     Engine* const of_context =
-        numbers_.context() == nullptr ? nullptr : &numbers_.context()->engine();
+        numbers_.context() == nullptr ? nullptr : numbers_.context()->engine;
     engine_ = of_context != nullptr ? of_context : numbers_.first_engine();
-    if (engine_ == nullptr) engine_ = EngineOfStream();
     if (engine_ == nullptr || !request_.device.empty()) {
       WEIR_ASSIGN_OR_RETURN(engine_, context().engines.Find(request_.device));
     }
@@ -207,46 +170,41 @@ class EvaluateCall : public EvaluationCall {
 
   absl::Status CheckContext(const Engine& runs_on) const {
     if (numbers_.context() == nullptr ||
-        &numbers_.context()->engine() == &runs_on) {
+        numbers_.context()->engine == &runs_on) {
       return absl::OkStatus();
     }
     return WithField(
         WithReason(
             absl::FailedPreconditionError(absl::StrCat(
                 "context ", request_.context, " is on ",
-                DeviceName(numbers_.context()->engine().device().info()),
+                DeviceName(numbers_.context()->engine->device().info()),
                 ", and this runs on ",
                 DeviceName(const_cast<Engine&>(runs_on).device().info()))),
             "WRONG_DEVICE"),
         "context");
   }
 
-  // The request's, or else the context's.
-  absl::Status ChooseStream() {
-    const WireStreamPolicy& asked = request_.stream_policy;
-    StreamWish wish = {asked.kind, asked.stream, asked.priority, asked.slot};
-    const KeptContext* const kept = numbers_.context();
-    const bool of_context = kept != nullptr && wish == StreamWish();
-    if (of_context) wish = kept->stream;
-    WEIR_RETURN_IF_ERROR(CheckStreamWish(wish));
-    if (!space_ && wish.kind == v1::StreamPolicy::KIND_NAMED) {
-      return NeedsSpace("stream_policy.kind", "a named stream");
+  absl::Status CheckStreamPolicy(const WireStreamPolicy& policy) const {
+    if (!v1::StreamPolicy::Kind_IsValid(policy.kind)) {
+      return InvalidField(
+          "stream_policy.kind",
+          absl::StrCat(policy.kind, " is not a kind of stream policy"));
     }
-    auto found = FindStream(wish, space_ ? &*space_ : nullptr, *engine_);
-    if (!found.ok()) {
-      return of_context ? WithField(found.status(), "context") : found.status();
+    if (policy.kind != v1::StreamPolicy::KIND_UNSPECIFIED &&
+        policy.kind != v1::StreamPolicy::KIND_POOLED) {
+      return NotOffered("stream_policy.kind", "a stream of one's own");
     }
-    stream_ = *std::move(found);
-    if (wish.slot == 0) return absl::OkStatus();
-    WEIR_ASSIGN_OR_RETURN(slots_, space_->streams().Find(wish.stream));
+    if (policy.stream != 0) {
+      return InvalidField("stream_policy.stream",
+                          "only KIND_NAMED has a stream");
+    }
+    const StreamPoolOptions& pool = engine_->options().streams;
+    if (policy.priority != pool.priority) {
+      return InvalidField(
+          "stream_policy.priority",
+          absl::StrCat("there is one pool, of priority ", pool.priority));
+    }
     return absl::OkStatus();
-  }
-
-  // Where nobody says where to run, there where the stream is.
-  Engine* EngineOfStream() {
-    if (!space_ || request_.stream_policy.stream == 0) return nullptr;
-    const auto kept = space_->streams().Find(request_.stream_policy.stream);
-    return kept.ok() ? (*kept)->settings().engine : nullptr;
   }
 
   void FindProgram() override {
@@ -283,19 +241,18 @@ class EvaluateCall : public EvaluationCall {
     const KeptContext* const kept = numbers_.context();
     const Settings settings = {
         .mode = request_.mode != 0 ? static_cast<EvalMode>(request_.mode)
-                                   : in_context_.mode,
+                : kept != nullptr  ? kept->mode
+                                   : EvalMode::kEager,
         .seed = request_.rng_seed,
-        .label = request_.label,
-        .stream = std::move(stream_)};
+        .label = request_.label};
     if (!space_) return Evaluate(std::move(program), settings);
     Engine& runs_on = context().engines.Of(*program);
-    const absl::Status fits = CheckContext(runs_on);
-    if (!fits.ok()) return Fail(fits);
+    const absl::Status in_context = CheckContext(runs_on);
+    if (!in_context.ok()) return Fail(in_context);
     EvaluateIn({.space = space_.shared(),
                 .engine = &runs_on,
-                .context = kept == nullptr ? nullptr : kept->context(),
-                .queue = request_.on_conflict == v1::CONTEXT_CONFLICT_QUEUE ||
-                         (request_.on_conflict == 0 && in_context_.queue)},
+                .context = kept == nullptr ? nullptr : kept->context,
+                .queue = request_.on_conflict == v1::CONTEXT_CONFLICT_QUEUE},
                std::move(program), settings);
   }
 
@@ -303,48 +260,25 @@ class EvaluateCall : public EvaluationCall {
   absl::Status WasBoundTo(std::span<const size_t> outputs) override {
     if (!space_) return absl::OkStatus();
     SpaceWork& work = *space_work();
-    if (slots_ != nullptr) {
-      auto place = slots_->slots().Fill(request_.stream_policy.slot);
-      if (!place.ok()) return WithField(place.status(), "stream_policy.slot");
-      work.request().place = *std::move(place);
-    }
     if (model() == nullptr) WEIR_RETURN_IF_ERROR(work.HoldProgram());
     for (size_t i = 0; i < request_.outputs.size(); ++i) {
-      const std::optional<KeptOutput> output = KeptAs(i);
-      if (!output.has_value()) continue;
-      Engine& engine = context().engines.Of(program());
-      const absl::Status kept =
-          output->into ? work.WriteInto(outputs[i], output->number, engine)
-                       : work.Keep(outputs[i], output->number, engine);
+      const auto* number = KeptAs(i);
+      if (number == nullptr) continue;
+      const absl::Status kept = work.Keep(outputs[i], number->number,
+                                          context().engines.Of(program()));
       if (!kept.ok()) {
         return WithField(
             Annotate(kept,
                      absl::StrCat("output \"",
                                   AbslView(request_.outputs[i].name), "\": ")),
-            absl::StrCat(OutputField(i), output->into ? ".into" : ".tensor"));
+            absl::StrCat(OutputField(i), ".tensor"));
       }
     }
     if (request_.work != 0) {
       const absl::Status numbered = work.SetNumber(request_.work);
       if (!numbered.ok()) return WithField(numbered, "work");
     }
-    if (const auto* const definition =
-            std::get_if<WireGraphDefinition>(&request_.graph)) {
-      CallSites sites = ReadCallSites(definition->bytes, &call().arena());
-      if (!sites.empty()) {
-        work.request().call_sites =
-            std::make_shared<const CallSites>(std::move(sites));
-      }
-    }
-    // What has a check of its own, or may draw on a model's weights, runs
-    // alone.
-    const bool is_checked =
-        !said_.empty() || (model() != nullptr && reads_kept_);
-    if (work.request().mode == EvalMode::kDeferred && !is_checked &&
-        search_.has_value()) {
-      work.request().graph = search_->SmallGraph();
-    }
-    if (is_checked) {
+    if (!said_.empty()) {
       work.set_plan_check(
           [model = shared_model(), said = std::move(said_)](const Plan& plan) {
             return CheckKeptInputs(said, model.get(), plan);
@@ -357,21 +291,11 @@ class EvaluateCall : public EvaluationCall {
     return absl::OkStatus();
   }
 
-  struct KeptOutput {
-    uint64_t number = 0;
-    bool into = false;  // of a tensor that is there
-  };
-  // Empty: the output is wanted inline.
-  std::optional<KeptOutput> KeptAs(size_t i) const {
-    if (request_.outputs.empty()) return std::nullopt;
-    const auto& destination = request_.outputs[i].destination;
-    if (const auto* kept = std::get_if<WireTensorNumber>(&destination)) {
-      return KeptOutput{kept->number, /*into=*/false};
-    }
-    if (const auto* into = std::get_if<WireTensorInto>(&destination)) {
-      return KeptOutput{into->number, /*into=*/true};
-    }
-    return std::nullopt;
+  // Null: the output is wanted inline.
+  const WireTensorNumber* KeptAs(size_t i) const {
+    return request_.outputs.empty() ? nullptr
+                                    : std::get_if<WireTensorNumber>(
+                                          &request_.outputs[i].destination);
   }
 
   // -- Its tensors ------------------------------------------------------------
@@ -411,13 +335,10 @@ class EvaluateCall : public EvaluationCall {
       return FillInput(dtype, input.spec.shape, *raw, on_host, &call().arena(),
                        source);
     }
-    reads_kept_ = true;
-    if (!IsSurely(numbers_.input(i)->shape(), input.spec.shape)) {
-      const size_t place =
-          static_cast<size_t>(source - space_work()->request().inputs.data());
-      said_.push_back(
-          {place, Dims(input.spec.shape.begin(), input.spec.shape.end())});
-    }
+    const size_t place =
+        static_cast<size_t>(source - space_work()->request().inputs.data());
+    said_.push_back(
+        {place, Dims(input.spec.shape.begin(), input.spec.shape.end())});
     return space_work()->Read(source, numbers_.input(i),
                               context().engines.Of(program()));
   }
@@ -436,21 +357,16 @@ class EvaluateCall : public EvaluationCall {
     if (std::holds_alternative<std::monostate>(destination)) {
       return OutputWish::kInline;
     }
-    if (std::holds_alternative<WireRegion>(destination)) {
+    if (!std::holds_alternative<WireTensorNumber>(destination)) {
       return NotOffered(absl::StrCat(OutputField(i), ".region"),
                         "a shared region");
     }
     if (space_) return OutputWish::kKeep;
-    return NeedsSpace(
-        absl::StrCat(OutputField(i), KeptAs(i)->into ? ".into" : ".tensor"),
-        "an output that is kept");
+    return NeedsSpace(absl::StrCat(OutputField(i), ".tensor"),
+                      "an output that is kept");
   }
 
   // -- Its answer -------------------------------------------------------------
-
-  absl::Status InItsWords(const absl::Status& error) const override {
-    return WithCallSite(error, request_.graph, &call().arena());
-  }
 
   void Describe(absl::Status* error) const override {
     v1::SyncReport report;
@@ -467,10 +383,6 @@ class EvaluateCall : public EvaluationCall {
     settings.set_program(program().id());
     settings.set_program_cached(program_cached_);
     settings.set_rng_seed(work().seed());
-    if (const std::optional<RngState>& from = work().drawn_from()) {
-      settings.mutable_drawn_from()->set_seed(from->seed);
-      settings.mutable_drawn_from()->set_position(from->position);
-    }
     return settings;
   }
 
@@ -507,8 +419,8 @@ class EvaluateCall : public EvaluationCall {
     reply.outputs = outputs;
     WEIR_RETURN_IF_ERROR(bytes.Prepare(CopiedBytes(reply), *this));
     for (size_t at = 0; at < wanted.size(); ++at) {
-      if (const std::optional<KeptOutput> kept = KeptAs(at)) {
-        outputs[at].value = WireTensorNumber{kept->number};
+      if (const WireTensorNumber* const number = KeptAs(at)) {
+        outputs[at].value = *number;
       } else {
         outputs[at].value = bytes.Take(wanted[at]);
       }
@@ -537,8 +449,6 @@ class EvaluateCall : public EvaluationCall {
   SpaceNumbers numbers_;
   std::vector<SaidShape> said_;  // of inputs that are kept
   Engine* engine_ = nullptr;     // whose programs are asked
-  StreamPolicy stream_;
-  std::shared_ptr<KeptStream> slots_;  // if it names one of a stream's slots
   std::optional<ProgramRequest> search_;
   bool program_cached_ = false;
 };
@@ -579,31 +489,6 @@ IdentityRequest MakeIdentity(CallArena* arena, EvaluateRequestView* request) {
   return {x, y};
 }
 
-// Copies, in the arena.
-ByteView InArena(BytePiece bytes, CallArena* arena) {
-  const std::span<std::byte> copy =
-      arena->AllocateSpan<std::byte>(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.begin());
-  const std::span<BytePiece> piece = arena->AllocateSpan<BytePiece>(1);
-  piece[0] = copy;
-  return {piece, copy.size()};
-}
-absl::StatusOr<std::string_view> InArena(std::string_view text,
-                                         CallArena* arena) {
-  WEIR_ASSIGN_OR_RETURN(const std::span<char> copy,
-                        arena->TryAllocateSpan<char>(text.size()));
-  std::copy(text.begin(), text.end(), copy.begin());
-  return std::string_view(copy.data(), copy.size());
-}
-
-void SetDestination(uint64_t number, bool into, WireOutputRequest* output) {
-  if (into) {
-    output->destination = WireTensorInto{number};
-  } else {
-    output->destination = WireTensorNumber{number};
-  }
-}
-
 // `error` without what the message has no such thing for: the input, the output
 // and their fields, of which there is one.
 absl::Status OfTheTensor(const absl::Status& error, std::string_view field) {
@@ -622,21 +507,17 @@ absl::Status OfTheTensor(const absl::Status& error, std::string_view field) {
   return WithField(std::move(told), field);
 }
 
-// Fields that the messages have under the names that an evaluation has.
-bool IsSetting(std::string_view field) {
-  return field == "context" || field == "device" || field == "mode" ||
-         field == "report";
-}
-
 // Of calls in a space: whoever runs commands has asked for one.
-class TensorPutCall : public EvaluateCall {
+class TensorPutCall final : public EvaluateCall {
  public:
   using EvaluateCall::EvaluateCall;
 
  private:
   absl::Status InItsWords(const absl::Status& error) const override {
     const std::string field = Field(error);
-    if (IsSetting(field)) return error;
+    if (field == "context" || field == "device" || field == "mode") {
+      return error;
+    }
     const bool of_output = field.rfind("outputs", 0) == 0;
     return OfTheTensor(error, of_output ? "tensor" : "value");
   }
@@ -647,22 +528,11 @@ class TensorPutCall : public EvaluateCall {
     const auto [x, y] = MakeIdentity(&call().arena(), request);
     *x = put.value;
     x->name = kIn;
-    SetDestination(put.tensor, put.into_existing, y);
+    y->destination = WireTensorNumber{put.tensor};
     request->context = put.context;
     request->device = put.device;
     request->mode = put.mode;
-    request->report = put.report;
     return absl::OkStatus();
-  }
-};
-
-class StagedPutCall final : public TensorPutCall {
- public:
-  using TensorPutCall::TensorPutCall;
-
- private:
-  v1::Transfers::Transport transport() const override {
-    return v1::Transfers::TRANSPORT_STAGED;
   }
 };
 
@@ -685,138 +555,6 @@ class TensorGetCall final : public EvaluateCall {
   }
 };
 
-class TensorCopyCall final : public EvaluateCall {
- public:
-  using EvaluateCall::EvaluateCall;
-
- private:
-  v1::Transfers::Transport transport() const override {
-    return v1::Transfers::TRANSPORT_DEVICE;
-  }
-  absl::Status InItsWords(const absl::Status& error) const override {
-    const std::string field = Field(error);
-    if (IsSetting(field)) return error;
-    const bool of_output = field.rfind("outputs", 0) == 0;
-    return OfTheTensor(error, of_output ? "tensor" : "source");
-  }
-  absl::Status Parse(EvaluateRequestView* request) override {
-    const auto [x, y] = MakeIdentity(&call().arena(), request);
-    v1::TensorCopy copy;
-    WEIR_RETURN_IF_ERROR(ParseMessage(call().request(), &copy));
-    x->source = WireTensorNumber{copy.source()};
-    SetDestination(copy.tensor(), copy.into_existing(), y);
-    request->context = copy.context();
-    WEIR_ASSIGN_OR_RETURN(request->device,
-                          InArena(copy.device(), &call().arena()));
-    request->mode = copy.mode();
-    request->report = copy.report();
-    return absl::OkStatus();
-  }
-};
-
-// The graph of a fill: y = x, a scalar, in the shape s.
-constexpr std::string_view kShape = "s";
-
-std::string_view ExpandGraph() {
-  static const std::string* const graph = [] {
-    v1::GraphDefinition definition;
-    definition.add_inputs()->set_name(std::string(kIn));
-    definition.add_inputs()->set_name(std::string(kShape));
-    v1::Node* const node = definition.add_nodes();
-    node->set_op(std::string("Expand"));
-    node->add_inputs(std::string(kIn));
-    node->add_inputs(std::string(kShape));
-    node->add_outputs(std::string(kOut));
-    definition.add_outputs(std::string(kOut));
-    return new std::string(definition.SerializeAsString());
-  }();
-  return *graph;
-}
-
-class TensorFillCall final : public EvaluateCall {
- public:
-  using EvaluateCall::EvaluateCall;
-
- private:
-  v1::Transfers::Transport transport() const override {
-    return v1::Transfers::TRANSPORT_DEVICE;
-  }
-  absl::Status InItsWords(const absl::Status& error) const override {
-    const std::string field = Field(error);
-    if (IsSetting(field) || field == "value" || field.rfind("spec", 0) == 0) {
-      return error;
-    }
-    const bool of_output = field.rfind("outputs", 0) == 0;
-    return OfTheTensor(error,
-                       of_output || field == "tensor" ? "tensor" : "spec");
-  }
-  absl::Status Parse(EvaluateRequestView* request) override {
-    v1::TensorFill fill;
-    WEIR_RETURN_IF_ERROR(CheckSmallCommand(call()));
-    WEIR_RETURN_IF_ERROR(ParseMessage(call().request(), &fill));
-    WEIR_ASSIGN_OR_RETURN(const TensorSpec spec, SpecOf(fill));
-    const size_t size = SizeOf(spec.dtype);
-    if (!fill.value().empty() && fill.value().size() != size) {
-      return InvalidField(
-          "value",
-          absl::StrCat("one element of ", AbslView(DTypeName(spec.dtype)),
-                       " has ", size, " bytes, and not ", fill.value().size()));
-    }
-    std::string value = fill.value();
-    value.resize(size);
-    CallArena& arena = call().arena();
-    static const BytePiece piece = std::as_bytes(std::span(ExpandGraph()));
-    request->graph = WireGraphDefinition{ByteView({&piece, 1}, piece.size())};
-    const std::span<WireTensor> inputs = arena.AllocateSpan<WireTensor>(2);
-    auto* const x = new (&inputs[0]) WireTensor;
-    x->name = kIn;
-    x->spec.dtype = static_cast<int32_t>(spec.dtype);
-    x->source = InArena(std::as_bytes(std::span(value)), &arena);
-    auto* const shape = new (&inputs[1]) WireTensor;
-    shape->name = kShape;
-    shape->spec.dtype = static_cast<int32_t>(DType::kInt64);
-    const std::span<int64_t> rank = arena.AllocateSpan<int64_t>(1);
-    rank[0] = static_cast<int64_t>(spec.dims.size());
-    shape->spec.shape = rank;
-    shape->source = InArena(
-        std::as_bytes(std::span(spec.dims.data(), spec.dims.size())), &arena);
-    request->inputs = inputs;
-    auto* const y =
-        new (&arena.AllocateSpan<WireOutputRequest>(1)[0]) WireOutputRequest;
-    y->name = kOut;
-    SetDestination(fill.tensor(), fill.into_existing(), y);
-    request->outputs = {y, 1};
-    request->context = fill.context();
-    request->mode = fill.mode();
-    request->report = fill.report();
-    const std::string& device =
-        fill.device().empty() && fill.context() == 0 ? device_ : fill.device();
-    WEIR_ASSIGN_OR_RETURN(request->device, InArena(device, &arena));
-    return absl::OkStatus();
-  }
-
-  // Of what is filled, and where that is.
-  absl::StatusOr<TensorSpec> SpecOf(const v1::TensorFill& fill) {
-    if (!fill.into_existing()) return ReadWholeSpec(fill.spec());
-    WEIR_ASSIGN_OR_RETURN(const SpaceUse space,
-                          RequireSpace(context(), call()));
-    const auto kept = space->tensors().Find(fill.tensor());
-    if (!kept.ok()) return WithField(kept.status(), "tensor");
-    device_ = (*kept)->engine().device().info().uuid;
-    if (fill.has_spec()) return ReadWholeSpec(fill.spec());
-    const std::optional<Dims> dims = ToConcrete((*kept)->shape());
-    if (!dims.has_value()) {
-      return WithField(absl::FailedPreconditionError(
-                           "the shape of the tensor is not known yet; wait for "
-                           "it, or give spec"),
-                       "spec");
-    }
-    return TensorSpec{.dtype = (*kept)->dtype(), .dims = *dims, .layout = ""};
-  }
-
-  std::string device_;  // of the tensor that is written into
-};
-
 template <typename T>
 MethodHandler HandlerOf(ServiceContext* context) {
   return
@@ -835,18 +573,6 @@ MethodHandler TensorPutHandler(ServiceContext* context) {
 
 MethodHandler TensorGetHandler(ServiceContext* context) {
   return HandlerOf<TensorGetCall>(context);
-}
-
-MethodHandler TensorCopyHandler(ServiceContext* context) {
-  return HandlerOf<TensorCopyCall>(context);
-}
-
-MethodHandler StagedPutHandler(ServiceContext* context) {
-  return HandlerOf<StagedPutCall>(context);
-}
-
-MethodHandler TensorFillHandler(ServiceContext* context) {
-  return HandlerOf<TensorFillCall>(context);
 }
 
 }  // namespace weir

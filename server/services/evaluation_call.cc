@@ -48,9 +48,7 @@ void EvaluationCall::Begin(std::shared_ptr<const Program> program,
   request().program = std::move(program);
   request().mode = settings.mode;
   request().seed = settings.seed;
-  request().cpu_threads = settings.cpu_threads;
   request().label.assign(settings.label);
-  request().stream = settings.stream;
   request().deadline = call_.deadline();
   RunStep<&EvaluationCall::Bind, &EvaluationCall::WasBound>(
       call_, context_->long_steps, ReadingBytes(call_, tensors), this);
@@ -192,8 +190,7 @@ ReportFrame EvaluationCall::Frame(bool full) const {
           .replied = NowNanos(),
           .unix_minus_steady_ns = context_->unix_minus_steady_ns,
           .inline_reads = InlineReads(work().request),
-          .full = full,
-          .transport = transport()};
+          .full = full};
 }
 
 absl::Status EvaluationCall::CheckReply(size_t bytes) const {

@@ -58,10 +58,6 @@ class EvaluationCall : protected RequestTensors,
   virtual absl::Status InItsWords(const absl::Status& error) const {
     return error;
   }
-  // How its tensors travel.
-  virtual v1::Transfers::Transport transport() const {
-    return v1::Transfers::TRANSPORT_INLINE;
-  }
   // What else an error says once there is a report, whether the work failed or
   // what becomes of its results does.
   virtual void Describe(absl::Status*) const {}
@@ -69,9 +65,7 @@ class EvaluationCall : protected RequestTensors,
   struct Settings {
     EvalMode mode = EvalMode::kSyncFull;
     std::optional<uint64_t> seed = {};
-    int cpu_threads = 0;
     std::string_view label = {};
-    StreamPolicy stream = {};
   };
   // Whose counts the call goes to, and whose shapes its tensors have to have;
   // before Evaluate. Without one, none.
@@ -105,8 +99,8 @@ class EvaluationCall : protected RequestTensors,
   ServerCall& call() const { return call_; }
   // From Evaluate or EvaluateIn on.
   const Program& program() const { return *work().request.program; }
-  // In a space it may go on meanwhile: then its mode, seed (and where that was
-  // drawn) and request alone may be asked for.
+  // In a space it may go on meanwhile: then its mode, seed and request alone
+  // may be asked for.
   const Work& work() const {
     return in_space_ == nullptr ? evaluation_->work() : in_space_->work();
   }

@@ -4,10 +4,8 @@
 
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/services/evaluate_calls.h"
-#include "server/services/read_stream.h"
 #include "server/services/run_call.h"
 #include "server/services/session/session_stream.h"
-#include "server/services/watch_stream.h"
 
 namespace weir {
 
@@ -22,8 +20,6 @@ void EvaluatorService::Register(MethodTable* table) {
   table->AddBidi(service, "Session", [this](ServerStream& call) {
     HandleSession(context_, &commands_, &sessions_, call);
   });
-  table->AddStream(service, "Read", Traffic::kHeavy, ReadHandler(context_));
-  table->AddStream(service, "Watch", Traffic::kRare, WatchHandler(context_));
 }
 
 }  // namespace weir

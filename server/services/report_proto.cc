@@ -61,7 +61,8 @@ void FillDetails(const SyncReport& report, const ReportFrame& frame,
                  v1::SyncDetails* details) {
   v1::StreamInfo* stream = details->mutable_stream();
   stream->set_id(report.stream_id);
-  if (report.pool != nullptr) stream->set_pool(*report.pool);
+  stream->set_pool(absl::StrCat(DeviceName(frame.device), "/priority ",
+                                report.stream_priority));
   stream->set_priority(report.stream_priority);
   stream->set_lease_generation(report.lease_generation);
   stream->set_device_uuid(frame.device.uuid);
@@ -92,7 +93,7 @@ void FillDetails(const SyncReport& report, const ReportFrame& frame,
   v1::Transfers* transfers = details->mutable_transfers();
   transfers->set_host_to_device_bytes(report.bytes_in);
   transfers->set_device_to_host_bytes(report.bytes_out);
-  transfers->set_transport(frame.transport);
+  transfers->set_transport(v1::Transfers::TRANSPORT_INLINE);
 }
 
 }  // namespace

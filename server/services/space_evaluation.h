@@ -17,7 +17,6 @@
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/work.h"
 #include "server/rpc/server_call.h"
-#include "server/services/context_entry.h"
 #include "server/spaces/space.h"
 #include "server/spaces/space_work.h"
 
@@ -71,9 +70,11 @@ class SpaceEvaluation final : private SpaceWork::Caller {
  private:
   SpaceEvaluation(ServerCall* call, const SpacePlace& place,
                   std::shared_ptr<SpaceWork> work)
-      : call_(call), place_(place), work_(std::move(work)), entry_(call) {}
+      : call_(call), place_(place), work_(std::move(work)) {}
 
-  void Entered(absl::StatusOr<Activation> activation);
+  void Enter();
+  void Entered();
+  void CallerLeft();
   void Finish(absl::Status status);
 
   // SpaceWork::Caller.
@@ -87,7 +88,7 @@ class SpaceEvaluation final : private SpaceWork::Caller {
   CheckPlanned check_ = nullptr;
   Then then_ = nullptr;
   void* arg_ = nullptr;
-  ContextEntry entry_;
+  Occupancy::EntryId entry_ = 0;  // while it waits for its context
   absl::StatusOr<Activation> activation_ = Activation();
   bool accepted_ = false;
   Account::Share wait_;  // of a call that waits for the end

@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/tensor/shape.h"
@@ -76,7 +75,6 @@ absl::Status SpaceNumbers::Find(Space& space, CallArena* arena,
     auto tensor = space.tensors().Find(number->number);
     absl::Status status = tensor.status();
     if (status.ok()) {
-      wanted_.push_back((*tensor)->Hold());
       status = FillSpec(**tensor, arena, &input.spec);
       inputs_[i] = *std::move(tensor);
     }
@@ -86,7 +84,7 @@ absl::Status SpaceNumbers::Find(Space& space, CallArena* arena,
     }
   }
   if (request->context != 0) {
-    auto context = space.FindContext(request->context, NowNanos());
+    auto context = space.contexts().Find(request->context);
     if (!context.ok()) return WithField(context.status(), "context");
     context_ = *std::move(context);
   }

@@ -32,7 +32,6 @@ Amounts FromProto(const v1::SpaceAmounts& from) {
   amounts[Holding::kInputBytes] = from.input_bytes();
   amounts[Holding::kProgramBytes] = from.program_bytes();
   amounts[Holding::kWaits] = from.waits();
-  amounts[Holding::kStreams] = from.streams();
   amounts[Holding::kSessions] = from.sessions();
   return amounts;
 }
@@ -47,7 +46,6 @@ v1::SpaceAmounts ToProto(const Amounts& from) {
   amounts.set_input_bytes(from[Holding::kInputBytes]);
   amounts.set_program_bytes(from[Holding::kProgramBytes]);
   amounts.set_waits(from[Holding::kWaits]);
-  amounts.set_streams(from[Holding::kStreams]);
   amounts.set_sessions(from[Holding::kSessions]);
   return amounts;
 }

@@ -39,8 +39,6 @@ HoldingText TextOf(Holding what) {
               "wait for some of them"};
     case Holding::kWaits:
       return {"calls that wait", "let some of them end"};
-    case Holding::kStreams:
-      return {"streams", "release those that are not needed"};
     case Holding::kSessions:
       return {"sessions", "end some of them"};
     case Holding::kSpaces:

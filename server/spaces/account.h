@@ -27,11 +27,10 @@ enum class Holding : uint8_t {
   kInputBytes,    // that came with them, in memory of the host
   kProgramBytes,  // of callers' programs that they run
   kWaits,         // calls that wait for works or moments
-  kStreams,       // that were acquired
   kSessions,      // with a stream, or to be resumed
   kSpaces,        // of an identity or the server
 };
-inline constexpr size_t kHoldings = 11;
+inline constexpr size_t kHoldings = 10;
 
 // One number for each.
 class Amounts {

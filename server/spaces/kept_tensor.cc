@@ -2,64 +2,9 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
-#include "kernels/base/holders.h"
-#include "kernels/tensor/dtype.h"
 
 namespace weir {
-namespace {
-
-absl::Status NotWritten() {
-  return WithReason(absl::FailedPreconditionError(
-                        "it is allocated, and nothing was written into it yet"),
-                    "TENSOR_NOT_WRITTEN");
-}
-
-absl::Status NotCommitted() {
-  return WithReason(
-      absl::FailedPreconditionError("it is allocated and not committed: it may "
-                                    "be written; read it after tensor_commit"),
-      "TENSOR_NOT_COMMITTED");
-}
-
-absl::Status MakerFailed(const absl::Status& failure) {
-  return Inherited(failure, "the work that was to make it has failed: ");
-}
-
-bool SurelyDiffer(const SymbolicShape& a, const SymbolicShape& b) {
-  if (!a.has_value() || !b.has_value()) return false;
-  if (a->size() != b->size()) return true;
-  for (size_t i = 0; i < a->size(); ++i) {
-    const Dim& one = (*a)[i];
-    const Dim& other = (*b)[i];
-    if (one.known() && other.known() && one.value() != other.value()) {
-      return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
-std::shared_ptr<KeptTensor> KeptTensor::Allocate(Engine* engine, DType dtype,
-                                                 const Dims& dims,
-                                                 Account::Share share,
-                                                 Account::Share bytes) {
-  auto room = std::make_shared<KeptTensor>(engine, dtype, ToSymbolic(dims),
-                                           std::move(share));
-  room->uncommitted_ = std::make_shared<Atomic<bool>>(true);
-  room->Charge(std::move(bytes));
-  return room;
-}
-
-std::shared_ptr<KeptTensor> KeptTensor::Rewrite(SymbolicShape declared) const {
-  std::shared_ptr<KeptTensor> next(
-      new KeptTensor(engine_, dtype_, std::move(declared), share_));
-  next->uncommitted_ = uncommitted_;
-  return next;
-}
 
 void KeptTensor::Await(std::shared_ptr<Work> work, size_t output, Point made) {
   MutexLock lock(&mu_);
@@ -68,67 +13,9 @@ void KeptTensor::Await(std::shared_ptr<Work> work, size_t output, Point made) {
   output_ = output;
 }
 
-void KeptTensor::Freed() {
-  std::shared_ptr<Work> maker;  // goes outside the lock
-  MutexLock lock(&mu_);
-  maker = std::move(maker_);
-  freed_maker_ = maker;
-}
-
-std::shared_ptr<Work> KeptTensor::Maker() const {
-  return maker_ != nullptr ? maker_ : HoldIfThere(freed_maker_);
-}
-
-std::shared_ptr<const void> KeptTensor::Hold() const {
-  MutexLock lock(&mu_);
-  return Maker();
-}
-
 void KeptTensor::Charge(Account::Share bytes) {
   MutexLock lock(&mu_);
   bytes_ = std::move(bytes);
-}
-
-Account::Share KeptTensor::TakeRoom() {
-  MutexLock lock(&mu_);
-  const bool room = maker_ == nullptr && !tensor_.valid() && failure_.ok();
-  return room ? std::move(bytes_) : Account::Share();
-}
-
-absl::Status KeptTensor::CheckWritten() const {
-  MutexLock lock(&mu_);
-  return maker_ == nullptr && !tensor_.valid() && failure_.ok()
-             ? NotWritten()
-             : absl::OkStatus();
-}
-
-absl::Status KeptTensor::Commit() {
-  absl::Status status = CheckWritten();
-  if (status.ok()) status = failure();
-  if (!status.ok()) return status;
-  if (uncommitted_ == nullptr || !uncommitted_->exchange(false)) {
-    return WithReason(absl::FailedPreconditionError(
-                          "it is committed, or was never to be: only what "
-                          "tensor_allocate made is, once"),
-                      "TENSOR_COMMITTED");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status KeptTensor::CheckFits(DType dtype,
-                                   const SymbolicShape& shape) const {
-  const SymbolicShape own = this->shape();
-  if (dtype == dtype_ && !SurelyDiffer(shape, own)) return absl::OkStatus();
-  const auto text = [](DType type, const SymbolicShape& dims) {
-    return absl::StrCat(
-        AbslView(DTypeName(type)),
-        dims.has_value() ? absl::StrCat(" ", ShapeString(dims)) : "");
-  };
-  return WithReason(
-      absl::FailedPreconditionError(absl::StrCat(
-          "it is ", text(dtype_, own), ", and what is to be written into it ",
-          text(dtype, shape), "; keep that under another number")),
-      "TENSOR_MISMATCH");
 }
 
 bool KeptTensor::Made(Tensor tensor) {
@@ -137,7 +24,6 @@ bool KeptTensor::Made(Tensor tensor) {
   Point made;
   MutexLock lock(&mu_);
   maker = std::move(maker_);
-  freed_maker_.reset();
   made = std::move(made_);
   tensor_ = std::move(tensor);
   return lent_;
@@ -148,33 +34,24 @@ bool KeptTensor::Failed(const absl::Status& status) {
   Point made;
   MutexLock lock(&mu_);
   maker = std::move(maker_);
-  freed_maker_.reset();
   made = std::move(made_);
   failure_ = status;
   bytes_ = {};
   return lent_;
 }
 
-absl::Status KeptTensor::CheckReadable() const {
-  if (uncommitted()) return NotCommitted();
-  const absl::Status failed = failure();
-  return failed.ok() ? failed : MakerFailed(failed);
-}
-
 absl::Status KeptTensor::FillSource(InputSource* source) const {
-  if (uncommitted()) return NotCommitted();
   MutexLock lock(&mu_);
-  if (!failure_.ok()) return MakerFailed(failure_);
-  if (tensor_.valid()) {
+  if (!failure_.ok()) {
+    return Inherited(failure_, "the work that was to make it has failed: ");
+  }
+  if (maker_ != nullptr) {
+    source->producer = maker_;
+    source->producer_output = output_;
+    lent_ = true;
+  } else {
     source->tensor = tensor_;
-    return absl::OkStatus();
   }
-  source->producer = Maker();
-  if (source->producer == nullptr) {
-    return absl::CancelledError("it was freed, and so never made");
-  }
-  source->producer_output = output_;
-  lent_ = true;
   return absl::OkStatus();
 }
 
@@ -192,11 +69,6 @@ std::optional<Dims> KeptTensor::dims() const {
   MutexLock lock(&mu_);
   if (!tensor_.valid()) return std::nullopt;
   return tensor_.spec().dims;
-}
-
-Tensor KeptTensor::tensor() const {
-  MutexLock lock(&mu_);
-  return tensor_;
 }
 
 Point KeptTensor::made() const {

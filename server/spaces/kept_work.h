@@ -2,12 +2,9 @@
 // became of it, without what it held. Thread-safe.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/base/mutex.h"
@@ -38,14 +35,6 @@ class KeptWork {
   // Queued work is dropped, what runs drains; nothing happens if it is done.
   void Cancel();
 
-  // `watcher` runs each time that state() or end() may have changed, on any
-  // thread and under locks: it notes and posts. Returns a number for Unwatch;
-  // 0 if the work is done: nothing changes any more.
-  using Watcher = std::function<void()>;
-  uint64_t Watch(const Watcher& watcher);
-  // The watcher does not run any more once this returns.
-  void Unwatch(uint64_t watch);
-
   // How it ended; empty before.
   struct End {
     absl::Status status;
@@ -60,14 +49,6 @@ class KeptWork {
   std::shared_ptr<Work> work_ WEIR_GUARDED_BY(mu_);
   Point ended_ WEIR_GUARDED_BY(mu_);
   std::optional<End> end_ WEIR_GUARDED_BY(mu_);
-
-  struct Watching {
-    uint64_t number = 0;
-    uint64_t of_work = 0;  // the work's own
-    Watcher watcher;
-  };
-  uint64_t last_watch_ WEIR_GUARDED_BY(mu_) = 0;
-  std::vector<Watching> watchers_ WEIR_GUARDED_BY(mu_);  // until it is done
 };
 
 }  // namespace weir

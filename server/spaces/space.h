@@ -1,7 +1,7 @@
-// What one caller keeps on the server: contexts, tensors, works, timelines,
-// streams and sessions under numbers of its own, an account of how much that
-// is, and a lease. All of it ends when the space is closed, once what runs is
-// done with it.
+// What one caller keeps on the server: contexts, tensors, works, timelines and
+// sessions under numbers of its own, an account of how much that is, and a
+// lease. All of it ends when the space is closed, once what runs is done with
+// it.
 //
 // Thread-safe.
 #pragma once
@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -21,9 +20,9 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/point.h"
+#include "kernels/eval/eval_context.h"
 #include "kernels/graph/program.h"
 #include "server/spaces/account.h"
-#include "server/spaces/kept_stream.h"
 #include "server/spaces/kept_tensor.h"
 #include "server/spaces/kept_work.h"
 #include "server/spaces/number_table.h"
@@ -37,22 +36,11 @@ class SpaceWork;
 // NOT_FOUND, reason SPACE_NOT_FOUND.
 absl::Status SpaceNotFound(uint64_t id);
 
-// Which stream a message asks for, as weir.v1.StreamPolicy has it.
-struct StreamWish {
-  int32_t kind = 0;
-  uint64_t stream = 0;
-  int32_t priority = 0;
-  uint64_t slot = 0;
-
-  friend bool operator==(const StreamWish&, const StreamWish&) = default;
-};
-
 // A context that a caller has numbered.
 struct KeptContext {
   Engine* engine = nullptr;
   std::shared_ptr<EvalContext> context;
   EvalMode mode = EvalMode::kEager;  // of works that ask for none
-  StreamWish stream;                 // the same
   Account::Share share;
 };
 
@@ -67,9 +55,6 @@ class Space {
   // How many works that are done are still found by their numbers; of more, the
   // oldest are forgotten.
   static constexpr size_t kDoneWorksKept = 1024;
-  // How many contexts that nobody used are remembered, to tell who asks for
-  // one; of more, the oldest are forgotten.
-  static constexpr size_t kExpiredContextsKept = 256;
 
   struct Options {
     uint64_t id = 0;
@@ -102,20 +87,7 @@ class Space {
   absl::StatusOr<NumberTable<KeptTensor>::Claim> TakeTensor(uint64_t number);
   NumberTable<KeptWork>& works() { return works_; }
   NumberTable<KeptContext>& contexts() { return contexts_; }
-  // As contexts().Take.
-  absl::StatusOr<NumberTable<KeptContext>::Claim> TakeContext(uint64_t number);
-  // As contexts().Find, for whoever uses it at `now`; the error says so if it
-  // was closed because nobody had for as long as its ttl.
-  absl::StatusOr<std::shared_ptr<KeptContext>> FindContext(uint64_t number,
-                                                           Nanos now);
-  // Closes those, and tells their numbers and their ttls, for the log.
-  struct ExpiredContext {
-    uint64_t number = 0;
-    Nanos ttl = 0;
-  };
-  std::vector<ExpiredContext> CloseExpiredContexts(Nanos now);
   NumberTable<KeptTimeline>& timelines() { return timelines_; }
-  NumberTable<KeptStream>& streams() { return streams_; }
   NumberTable<SpaceSession>& sessions() { return sessions_; }
 
   // -- Its lease. A call that uses the space keeps it from running out.
@@ -152,7 +124,6 @@ class Space {
   NumberTable<KeptWork> works_{"work"};
   NumberTable<KeptContext> contexts_{"context"};
   NumberTable<KeptTimeline> timelines_{"timeline"};
-  NumberTable<KeptStream> streams_{"stream"};
   NumberTable<SpaceSession> sessions_{"session"};
 
   mutable Mutex mu_;
@@ -165,7 +136,6 @@ class Space {
       WEIR_GUARDED_BY(mu_);
   std::deque<std::pair<uint64_t, std::shared_ptr<KeptWork>>> done_
       WEIR_GUARDED_BY(mu_);
-  std::deque<ExpiredContext> expired_contexts_ WEIR_GUARDED_BY(mu_);
 };
 
 // Somebody uses a space: while any use lives, its lease does not run. Moved

@@ -2,10 +2,8 @@
 
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
-#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/program.h"
@@ -17,20 +15,11 @@ namespace {
 
 // That came with it.
 uint64_t BytesIn(const WorkRequest& request) {
-  uint64_t bytes =
-      request.call_sites == nullptr ? 0 : request.call_sites->bytes();
+  uint64_t bytes = 0;
   for (const InputSource& input : request.inputs) {
     for (const std::string_view piece : input.pieces) bytes += piece.size();
   }
   return bytes;
-}
-
-absl::Status IsElsewhere(KeptTensor& tensor) {
-  return WithReason(
-      absl::FailedPreconditionError(
-          absl::StrCat("it is on ", DeviceName(tensor.engine().device().info()),
-                       "; evaluate there, or copy it (tensor_copy)")),
-      "WRONG_DEVICE");
 }
 
 }  // namespace
@@ -55,7 +44,13 @@ SpaceWork::SpaceWork(std::shared_ptr<Space> space, Account::Share share,
 absl::Status SpaceWork::Read(InputSource* source,
                              std::shared_ptr<KeptTensor> tensor,
                              const Engine& engine) {
-  if (&tensor->engine() != &engine) return IsElsewhere(*tensor);
+  if (&tensor->engine() != &engine) {
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "it is on ", DeviceName(tensor->engine().device().info()),
+            "; evaluate there, or get its elements and send them")),
+        "WRONG_DEVICE");
+  }
   WEIR_RETURN_IF_ERROR(tensor->FillSource(source));
   inputs_.push_back(std::move(tensor));
   return absl::OkStatus();
@@ -71,34 +66,9 @@ absl::Status SpaceWork::Keep(size_t index, uint64_t number, Engine& engine) {
   WEIR_ASSIGN_OR_RETURN(Account::Share share,
                         space_->account().Take(Holding::kTensors));
   made_.push_back(
-      {.index = index,
-       .tensor = std::make_shared<KeptTensor>(&engine, declared.dtype,
-                                              declared.shape, std::move(share)),
-       .number = number,
-       .before = nullptr});
+      {index, std::make_shared<KeptTensor>(&engine, declared.dtype,
+                                           declared.shape, std::move(share))});
   claims_.push_back(std::move(claim));
-  return absl::OkStatus();
-}
-
-absl::Status SpaceWork::WriteInto(size_t index, uint64_t number,
-                                  Engine& engine) {
-  const ValueDecl& declared = work_.request.program->outputs()[index];
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<KeptTensor> before,
-                        space_->tensors().Find(number));
-  if (&before->engine() != &engine) return IsElsewhere(*before);
-  WEIR_RETURN_IF_ERROR(before->CheckFits(declared.dtype, declared.shape));
-  for (const Made& other : made_) {
-    if (other.before != nullptr && other.number == number) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two outputs are to be written into tensor ", number));
-    }
-  }
-  std::shared_ptr<KeptTensor> next = before->Rewrite(declared.shape);
-  made_.push_back({.index = index,
-                   .tensor = std::move(next),
-                   .number = number,
-                   .before = std::move(before)});
-  claims_.emplace_back();
   return absl::OkStatus();
 }
 
@@ -111,7 +81,6 @@ absl::Status SpaceWork::HoldProgram() {
 absl::Status SpaceWork::SetNumber(uint64_t number) {
   WEIR_ASSIGN_OR_RETURN(claim_, space_->works().Take(number));
   number_ = number;
-  work_.request.tag = number;
   return absl::OkStatus();
 }
 
@@ -130,9 +99,8 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
   end_ = std::make_shared<Timeline>(
       number_ == 0 ? "end of its work" : absl::StrCat("end of work ", number_));
   const Point end = {end_, 1};
-  std::shared_ptr<Work> wanted = IsDeferred() ? WantedWork() : SharedWork();
   for (const Made& each : made) {
-    each.tensor->Await(wanted, each.index, end);
+    each.tensor->Await(SharedWork(), each.index, end);
   }
   std::shared_ptr<KeptWork> kept;
   if (claim_) {
@@ -140,55 +108,13 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
                                       SharedWork(), end);
     kept_ = kept;
   }
-  if (IsDeferred()) {
-    // Whoever needs it brings a deadline.
-    work_.request.deadline = kNoDeadline;
-    activation.Defer(std::move(wanted), this);
-    RunOnceEndIsWanted();
-  } else {
-    wanted = nullptr;
-    activation.Submit(&work_, this);
-  }
+  activation.Submit(&work_, this);
   // A close that came before the work was submitted has called off nothing.
   if (space_->closed()) work_.Cancel();
   if (refused_) return work_.status();
-  for (size_t i = 0; i < made.size(); ++i) {
-    const Made& each = made[i];
-    if (each.before == nullptr) {
-      claims_[i].Fill(each.tensor);
-    } else {
-      // Others may have written into it meanwhile; they came first.
-      const auto replaced = space_->tensors().ReplaceIf(
-          each.number,
-          [&](const KeptTensor& now) {
-            return now.SharesNumberWith(*each.before);
-          },
-          each.tensor);
-      if (replaced != nullptr) replaced->Freed();
-    }
-  }
+  for (size_t i = 0; i < made.size(); ++i) claims_[i].Fill(made[i].tensor);
   if (claim_) claim_.Fill(std::move(kept));
   return absl::OkStatus();
-}
-
-std::shared_ptr<Work> SpaceWork::WantedWork() {
-  // This object goes with the last of them, not with the last that asks whether
-  // there are any.
-  return {&work_, [self = shared_from_this()](Work*) mutable { self.reset(); }};
-}
-
-bool SpaceWork::IsDeferred() const {
-  return work_.request.mode == EvalMode::kDeferred &&
-         !absl::c_linear_search(work_.request.outputs, OutputWish::kInline);
-}
-
-// Its own point is held by those who want it.
-void SpaceWork::RunOnceEndIsWanted() {
-  const Point point = work_.point();
-  if (point.is_null()) return;  // it was refused
-  end_->OnWanted(1, [weak = std::weak_ptr<Timeline>(point.timeline)] {
-    if (const auto timeline = HoldIfThere(weak)) timeline->Want(1);
-  });
 }
 
 void SpaceWork::OnReturn(Work& work) {
@@ -208,34 +134,13 @@ absl::Status SpaceWork::OnPlanned(Work& work) {
     WEIR_RETURN_IF_ERROR(plan_check_(*work.plan()));
   }
   for (const Made& each : made_) {
-    WEIR_RETURN_IF_ERROR(Charge(each, work.plan()->outputs()[each.index].meta));
+    WEIR_ASSIGN_OR_RETURN(
+        Account::Share bytes,
+        space_->account().Take(Holding::kTensorBytes,
+                               work.plan()->outputs()[each.index].meta.bytes));
+    each.tensor->Charge(std::move(bytes));
   }
   return until_ == Until::kDone ? caller_->Planned(work) : absl::OkStatus();
-}
-
-absl::Status SpaceWork::OnJoined(Work&,
-                                 absl::Span<const TensorMeta* const> kept) {
-  for (const Made& each : made_) {
-    const TensorMeta* const meta = kept[each.index];
-    if (meta != nullptr) WEIR_RETURN_IF_ERROR(Charge(each, *meta));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SpaceWork::Charge(const Made& made, const TensorMeta& meta) {
-  made.tensor->Charge({});  // of a run that was joined and failed
-  Account::Share bytes;
-  if (made.before != nullptr) {
-    WEIR_RETURN_IF_ERROR(
-        made.before->CheckFits(meta.dtype, ToSymbolic(meta.dims)));
-    bytes = made.before->TakeRoom();
-  }
-  if (bytes.amount() != meta.bytes) {
-    WEIR_ASSIGN_OR_RETURN(
-        bytes, space_->account().Take(Holding::kTensorBytes, meta.bytes));
-  }
-  made.tensor->Charge(std::move(bytes));
-  return absl::OkStatus();
 }
 
 void SpaceWork::OnDone(Work& work) {
@@ -245,8 +150,7 @@ void SpaceWork::OnDone(Work& work) {
   if (refused) refused_ = true;
   space_->ForgetWork(this);
   bool lent = false;
-  for (Made& each : made_) {
-    each.before = nullptr;
+  for (const Made& each : made_) {
     lent |= work.status().ok()
                 ? each.tensor->Made(work.OutputTensor(each.index))
                 : each.tensor->Failed(work.status());

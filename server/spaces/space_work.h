@@ -53,13 +53,6 @@ class SpaceWork final : private WorkObserver,
   // NumberTable::Take and Account::Take; UNIMPLEMENTED for text. REQUIRES:
   // request().program.
   absl::Status Keep(size_t index, uint64_t number, Engine& engine);
-  // The same for a number that stands for a tensor of this engine: from when
-  // the work is accepted it stands for what the work makes, and whoever was
-  // accepted before reads what it had. NOT_FOUND if there is none;
-  // FAILED_PRECONDITION, reason TENSOR_MISMATCH, if it is known to be of
-  // another type or shape (what is found later fails the work), reason
-  // WRONG_DEVICE on another engine; INVALID_ARGUMENT if two outputs go there.
-  absl::Status WriteInto(size_t index, uint64_t number, Engine& engine);
   // Its program, a caller's, counts. Errors as Space::HoldProgram.
   absl::Status HoldProgram();
   // What becomes of it is to be found under this number, as long as it is one
@@ -93,11 +86,6 @@ class SpaceWork final : private WorkObserver,
   // context or for its inputs in the space's quota, or as the space was
   // closed): then its numbers stand for nothing, and the caller is told
   // nothing. Otherwise they stand for what becomes of it.
-  //
-  // Under DEFERRED it waits in its context until what it makes is wanted
-  // (Activation::Defer), and has no deadline: the numbers of its tensors want
-  // it, and works that read them; its own number does as soon as somebody waits
-  // for it. One with an output that is inline is read, and so is not deferred.
   absl::Status Submit(Activation& activation, Caller& caller, Until until);
 
   // -- After it.
@@ -122,9 +110,6 @@ class SpaceWork final : private WorkObserver,
   struct Made {
     size_t index = 0;
     std::shared_ptr<KeptTensor> tensor;
-    uint64_t number = 0;
-    // What the number stood for, if it is written into.
-    std::shared_ptr<KeptTensor> before;
   };
   using TensorClaim = NumberTable<KeptTensor>::Claim;
 
@@ -133,20 +118,12 @@ class SpaceWork final : private WorkObserver,
 
   // The work, which keeps this object.
   std::shared_ptr<Work> SharedWork() { return {shared_from_this(), &work_}; }
-  // The same, with counts of its own: who holds this wants what it makes.
-  std::shared_ptr<Work> WantedWork();
-  bool IsDeferred() const;
-  void RunOnceEndIsWanted();
-  // What it makes takes so much, of its output `index`.
-  absl::Status Charge(const Made& made, const TensorMeta& meta);
 
   void TellReturned();
 
   // WorkObserver.
   void OnReturn(Work& work) override;
   absl::Status OnPlanned(Work& work) override;
-  absl::Status OnJoined(Work& work,
-                        absl::Span<const TensorMeta* const> kept) override;
   void OnDone(Work& work) override;
 
   const std::shared_ptr<Space> space_;
@@ -164,7 +141,7 @@ class SpaceWork final : private WorkObserver,
   // Until this object goes, if works that read some of them hold it: so long
   // the memory of all stays, whatever became of their numbers, and they count.
   std::vector<Made> made_;
-  std::vector<TensorClaim> claims_;  // as made_, until Submit
+  std::vector<TensorClaim> claims_;  // of made_, until Submit
   PlanCheck plan_check_;             // null: none
   NumberTable<KeptWork>::Claim claim_;
   uint64_t number_ = 0;

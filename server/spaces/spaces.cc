@@ -25,7 +25,6 @@ constexpr QuotaField kQuotaFields[] = {
     {Holding::kInputBytes, "input_bytes"},
     {Holding::kProgramBytes, "program_bytes"},
     {Holding::kWaits, "waits"},
-    {Holding::kStreams, "streams"},
     {Holding::kSessions, "sessions"}};
 
 absl::StatusOr<Amounts> Quota(const Amounts& wanted, const Amounts& most) {
@@ -191,21 +190,6 @@ std::vector<Spaces::Ended> Spaces::CloseExpired(Nanos now) {
   }
   for (const Ended& each : expired) each.space->Close();
   return expired;
-}
-
-std::vector<Spaces::EndedContext> Spaces::CloseExpiredContexts(Nanos now) {
-  std::vector<std::shared_ptr<Space>> spaces;
-  {
-    MutexLock lock(&mu_);
-    for (const auto& [token, space] : spaces_) spaces.push_back(space);
-  }
-  std::vector<EndedContext> ended;
-  for (const std::shared_ptr<Space>& space : spaces) {
-    for (const auto& each : space->CloseExpiredContexts(now)) {
-      ended.push_back({space, each});
-    }
-  }
-  return ended;
 }
 
 std::vector<std::shared_ptr<Space>> Spaces::Of(

@@ -136,56 +136,6 @@ TEST_P(StreamPoolConformance, HoldsItsPromisesUnderLoad) {
   EXPECT_EQ(stats.waiting, 0u);
 }
 
-// While the limit moves every owner gets a lane of its own, and once all have
-// returned theirs it holds.
-TEST_P(StreamPoolConformance, TheLimitMovesUnderLoad) {
-  constexpr int kThreads = 6;
-  constexpr int kLeases = 200;
-  StreamPoolOptions options;
-  options.max = 4;
-  options.most = 6;
-  auto pool = MakePool(options);
-  std::atomic<bool> stop{false};
-  std::atomic<int> wrong{0};
-  std::thread mover([&] {
-    for (size_t i = 0; !stop; ++i) {
-      if (!pool->SetMax(1 + i % 6).ok()) ++wrong;
-      std::this_thread::yield();
-    }
-  });
-  std::vector<std::thread> owners;
-  for (int t = 0; t < kThreads; ++t) {
-    owners.emplace_back([&] {
-      for (int i = 0; i < kLeases; ++i) {
-        Event arrived;
-        absl::StatusOr<StreamLease> lease = absl::UnknownError("");
-        pool->Acquire(kNoDeadline, [&](absl::StatusOr<StreamLease> given) {
-          lease = std::move(given);
-          arrived.Set();
-        });
-        arrived.Wait();
-        TestTask task;
-        if (!lease.ok() || !lease->stream().idle()) {
-          ++wrong;
-          continue;
-        }
-        lease->stream().Enqueue(&task);
-        if (i % 2 == 0) lease->Reset();
-        task.Wait();
-      }
-    });
-  }
-  for (std::thread& owner : owners) owner.join();
-  stop = true;
-  mover.join();
-  EXPECT_EQ(wrong, 0);
-  EXPECT_TRUE(pool->SetMax(2).ok());
-  const StreamPoolStats stats = pool->stats();
-  EXPECT_LE(stats.created(), 2u);
-  EXPECT_EQ(stats.created(), stats.created_total - stats.destroyed_total);
-  EXPECT_EQ(stats.waiting, 0u);
-}
-
 WEIR_INSTANTIATE_CONFORMANCE(StreamPoolConformance);
 
 }  // namespace

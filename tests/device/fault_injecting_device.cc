@@ -11,10 +11,9 @@ namespace {
 class FaultInjectingStream final : public Stream {
  public:
   FaultInjectingStream(FaultInjectingDevice* device,
-                       std::unique_ptr<Stream> stream, int priority)
+                       std::unique_ptr<Stream> stream)
       : Stream(stream->timeline()),
         device_(device),
-        priority_(priority),
         stream_(std::move(stream)) {}
   ~FaultInjectingStream() override {
     device_->ExpectToWait("destroying a stream");
@@ -22,7 +21,7 @@ class FaultInjectingStream final : public Stream {
 
   Device& device() const override { return *device_; }
   uint64_t id() const override { return stream_->id(); }
-  int priority() const override { return priority_; }
+  int priority() const override { return stream_->priority(); }
   void* native_handle() const override { return stream_->native_handle(); }
 
   uint64_t Enqueue(StreamTask* task, Inline inline_run) override {
@@ -102,7 +101,6 @@ class FaultInjectingStream final : public Stream {
   };
 
   FaultInjectingDevice* const device_;
-  const int priority_;
   const std::unique_ptr<Stream> stream_;
 };
 
@@ -182,15 +180,8 @@ absl::StatusOr<std::unique_ptr<Stream>> FaultInjectingDevice::CreateStream(
     int priority) {
   ExpectToWait("Device::CreateStream");
   WEIR_RETURN_IF_ERROR(Pass(DeviceCall::kCreateStream));
-  // Where the device has none they are pretended.
-  const bool has = priority >= device_->info().greatest_priority &&
-                   priority <= device_->info().least_priority;
-  const bool pretended = !has && priority >= info_.greatest_priority &&
-                         priority <= info_.least_priority;
-  WEIR_ASSIGN_OR_RETURN(auto stream,
-                        device_->CreateStream(pretended ? 0 : priority));
-  return std::make_unique<FaultInjectingStream>(this, std::move(stream),
-                                                priority);
+  WEIR_ASSIGN_OR_RETURN(auto stream, device_->CreateStream(priority));
+  return std::make_unique<FaultInjectingStream>(this, std::move(stream));
 }
 
 absl::StatusOr<int64_t> FaultInjectingDevice::QueryFreeMemory() {

@@ -102,12 +102,6 @@ class FaultInjectingDevice final : public Device {
   bool allocation_waits() const { return allocation_waits_; }
   // Of such a device: the calling thread is expected to be one that may wait.
   void ExpectToWait(const char* call) const;
-  // As if its streams had priorities, lower ones more urgent. Before the device
-  // is used.
-  void set_priorities(int greatest, int least) {
-    info_.greatest_priority = greatest;
-    info_.least_priority = least;
-  }
   CpuTeam* cpu_team() override { return device_->cpu_team(); }
   bool TrimOne(Nanos before) override { return device_->TrimOne(before); }
   absl::StatusOr<int64_t> QueryFreeMemory() override;

@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,8 +25,6 @@ namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 constexpr Nanos kHour = Nanos{3600} * 1'000'000'000;
 
@@ -538,121 +535,6 @@ TEST_F(StreamPoolTest, TrimKeepsWhatIsAskedForAndWhatIsReserved) {
   EXPECT_EQ(pool->stats().idle, 1u);
   EXPECT_EQ(pool->stats().destroyed_total, 3u);
   CheckEquation(pool->stats());
-}
-
-TEST_F(StreamPoolTest, LanesThatAreTrimmedEndWhereItMayTakeLong) {
-  SlowTasks slow;
-  auto pool = Make({.reserved = 2, .max = 4},
-                   {.run_making = nullptr, .run_slow = slow.run()});
-  (void)pool->TryAcquire();
-  {
-    auto a = *pool->TryAcquire(), b = *pool->TryAcquire();
-    auto c = *pool->TryAcquire();
-  }
-  EXPECT_EQ(pool->Trim(0), 1u);
-  EXPECT_EQ(pool->stats().retired, 1u);
-  EXPECT_EQ(pool->stats().destroyed_total, 0u);
-  CheckEquation(pool->stats());
-  slow.RunFirst();
-  EXPECT_EQ(pool->stats().retired, 0u);
-  EXPECT_EQ(pool->stats().destroyed_total, 1u);
-  EXPECT_EQ(pool->Trim(0), 0u);
-  EXPECT_EQ(slow.waiting(), 0u);
-}
-
-TEST_F(StreamPoolTest, AHigherLimitLetsWaitersInAtOnce) {
-  auto pool = Make({.max = 1, .most = 3});
-  auto held = *pool->TryAcquire();
-  Grant first, second, third;
-  for (Grant* grant : {&first, &second, &third}) {
-    EXPECT_NE(pool->Acquire(kNoDeadline, grant->callback()), 0u);
-  }
-  EXPECT_EQ(pool->SetMax(3), absl::OkStatus());
-  ASSERT_TRUE(first.result.has_value() && second.result.has_value());
-  EXPECT_TRUE(first.result->ok() && second.result->ok());
-  EXPECT_FALSE(third.result.has_value());
-  EXPECT_EQ(pool->stats().max, 3u);
-  EXPECT_EQ(pool->stats().created(), 3u);
-  CheckEquation(pool->stats());
-  held.Reset();
-  EXPECT_TRUE(third.result->ok());
-}
-
-TEST_F(StreamPoolTest, BeyondALowerLimitLanesGoAsTheyComeIdle) {
-  auto pool = Make({.reserved = 1, .max = 4});
-  std::vector<StreamLease> held;
-  for (int i = 0; i < 3; ++i) held.push_back(*pool->TryAcquire());
-  (void)pool->TryAcquire();  // one is idle
-  EXPECT_EQ(pool->SetMax(2), absl::OkStatus());
-  EXPECT_EQ(pool->stats().idle, 0u);
-  EXPECT_EQ(pool->stats().leased, 3u);
-  EXPECT_EQ(pool->stats().destroyed_total, 1u);
-  const absl::Status refused = pool->TryAcquire().status();
-  EXPECT_EQ(Reason(refused), "STREAM_POOL_EXHAUSTED");
-  EXPECT_THAT(std::string(refused.message()), StartsWith("all 2 streams"));
-  held.pop_back();
-  EXPECT_EQ(pool->stats().created(), 2u);
-  EXPECT_EQ(pool->stats().destroyed_total, 2u);
-  CheckEquation(pool->stats());
-  // From here on they are kept.
-  held.pop_back();
-  EXPECT_EQ(pool->stats().idle, 1u);
-  EXPECT_TRUE(pool->TryAcquire().ok());
-  EXPECT_EQ(pool->stats().created_total, 4u);
-}
-
-// A lane that is over the limit serves nobody any more, whoever waits.
-TEST_F(StreamPoolTest, WhoWaitsGetsALaneWhenTheLowerLimitIsMet) {
-  auto pool = Make({.reserved = 0, .max = 2});
-  auto a = *pool->TryAcquire();
-  auto b = *pool->TryAcquire();
-  Grant waiting;
-  pool->Acquire(kNoDeadline, waiting.callback());
-  EXPECT_EQ(pool->SetMax(1), absl::OkStatus());
-  a.Reset();
-  EXPECT_FALSE(waiting.result.has_value());
-  EXPECT_EQ(pool->stats().created(), 1u);
-  b.Reset();
-  ASSERT_TRUE(waiting.result.has_value());
-  EXPECT_TRUE(waiting.result->ok());
-}
-
-TEST_F(StreamPoolTest, TheLimitHasBoundsOfItsOwn) {
-  auto pool = Make({.reserved = 2, .max = 3, .most = 5});
-  EXPECT_EQ(pool->least_max(), 2u);
-  EXPECT_EQ(pool->most_max(), 5u);
-  for (const size_t max : {size_t{0}, size_t{1}, size_t{6}}) {
-    const absl::Status status = pool->SetMax(max);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("2 to 5 streams"));
-  }
-  EXPECT_EQ(pool->stats().max, 3u);
-  EXPECT_EQ(pool->SetMax(5), absl::OkStatus());
-  EXPECT_EQ(pool->SetMax(2), absl::OkStatus());
-  EXPECT_FALSE(StreamPool::Create(&device_, &timers_,
-                                  StreamPoolOptions{.max = 3, .most = 2})
-                   .ok());
-}
-
-TEST_F(StreamPoolTest, HalfOfThemMayBeKept) {
-  auto pool = Make({.max = 5});
-  std::vector<StreamPool::Keeping> kept;
-  for (int i = 0; i < 2; ++i) {
-    auto keeping = pool->Keep();
-    ASSERT_TRUE(keeping.ok()) << keeping.status();
-    kept.push_back(*std::move(keeping));
-  }
-  const absl::Status full = pool->Keep().status();
-  EXPECT_EQ(Reason(full), "STREAM_POOL_EXHAUSTED");
-  EXPECT_THAT(std::string(full.message()), HasSubstr("2 may be acquired"));
-  EXPECT_TRUE(RetryAfter(full).has_value());
-  // One is left for others, whatever becomes of the limit.
-  EXPECT_EQ(pool->SetMax(2).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(pool->SetMax(3), absl::OkStatus());
-  kept.clear();
-  EXPECT_EQ(pool->SetMax(1), absl::OkStatus());
-  EXPECT_FALSE(RetryAfter(pool->Keep().status()).has_value())
-      << "there never is one";
 }
 
 // One that is being ended takes its place until then.

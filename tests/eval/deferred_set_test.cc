@@ -163,59 +163,6 @@ TEST_F(DeferredSetTest, OneWhoseDeadlinePassesIsGivenUp) {
   EXPECT_EQ(timers_.pending(), 0u);
 }
 
-// -- Those that somebody waits for ------------------------------------------
-
-class Wanted : public DeferredSetTest {
- protected:
-  void Want(uint64_t number) {
-    set_->Want(number, [this] { runs_.push_back(set_->TakeWanted()); });
-  }
-
-  std::vector<Works> runs_;
-};
-
-TEST_F(Wanted, IsTakenOnTheExecutorWithAllThatCameBeforeIt) {
-  const auto a = Add(), b = Add(), c = Add();
-  Want(2);
-  EXPECT_THAT(runs_, IsEmpty());
-  EXPECT_EQ(executor_.RunAll(), 1u);
-  EXPECT_THAT(runs_, ElementsAre(ElementsAre(a, b)));
-  EXPECT_THAT(set_->TakeAll(), ElementsAre(c));
-}
-
-TEST_F(Wanted, SeveralAreTakenAtOnce) {
-  const auto a = Add(), b = Add(), c = Add();
-  Want(1);
-  Want(3);
-  Want(2);
-  EXPECT_EQ(executor_.RunAll(), 1u);
-  EXPECT_THAT(runs_, ElementsAre(ElementsAre(a, b, c)));
-}
-
-TEST_F(Wanted, OneThatWasTakenIsWantedNoMore) {
-  const auto a = Add(), b = Add();
-  Want(1);
-  set_->TakeAll();
-  Want(2);
-  const auto c = Add();
-  EXPECT_EQ(executor_.RunAll(), 1u);
-  EXPECT_THAT(runs_, ElementsAre(IsEmpty()));
-  Want(3);
-  EXPECT_EQ(executor_.RunAll(), 1u);
-  EXPECT_THAT(runs_.back(), ElementsAre(c));
-}
-
-TEST_F(Wanted, OneThatIsGivenUpKeepsNoOtherFromBeingTaken) {
-  const auto a = Add(), b = Add(), c = Add();
-  Want(2);
-  CancelAndSweep(b);
-  EXPECT_EQ(executor_.RunAll(), 2u);
-  EXPECT_THAT(runs_, ElementsAre(ElementsAre(a, b)));
-  Want(3);
-  EXPECT_EQ(executor_.RunAll(), 1u);
-  EXPECT_THAT(runs_.back(), ElementsAre(c));
-}
-
 // What a use takes depends on the context that it is of.
 class TakeBefore : public DeferredSetTest {
  protected:
@@ -370,7 +317,8 @@ TEST_F(TakeBefore, TheTimerGoesWithTheLastWork) {
   EXPECT_EQ(timers_.pending(), 0u);
 }
 
-TEST_F(TakeBefore, NumbersCountAllThatWereAdded) {
+// Flush tells its caller which it dropped, as the caller counted them.
+TEST_F(TakeBefore, NumbersCountFromOneTakeAllToTheNext) {
   const auto used = Add();
   const auto cancelled = Add();
   Work use;
@@ -380,9 +328,8 @@ TEST_F(TakeBefore, NumbersCountAllThatWereAdded) {
   executor_.RunAll();
   const auto third = Add(), fourth = Add();
   EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(3, 4));
-  EXPECT_EQ(set_->added(), 4u);
   const auto again = Add();
-  EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(5));
+  EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(1));
 }
 
 }  // namespace

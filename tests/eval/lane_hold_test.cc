@@ -111,38 +111,6 @@ TEST_F(LaneHoldTest, AStreamTakesSoManyWorksAndNoMore) {
   EXPECT_EQ(leased(), 0u);
 }
 
-TEST_F(LaneHoldTest, AKeptLaneStaysToTheEnd) {
-  {
-    LaneHold hold(/*max_launches=*/100, /*max_works=*/1);
-    EXPECT_TRUE(hold.Last().is_null());
-    hold.Keep(*pool_->TryAcquire());
-    LaneClaim claim = hold.Claim();
-    ASSERT_TRUE(claim);
-    claim.Reset();
-    EXPECT_EQ(leased(), 1u);
-    claim = hold.Claim();
-    ASSERT_TRUE(hold.Begin(claim, 1));
-    claim = hold.Claim();
-    EXPECT_FALSE(hold.Begin(claim, 1)) << "one at a time";
-    EXPECT_TRUE(hold.End(1, /*suspect=*/false));
-    EXPECT_TRUE(hold.Begin(claim, 1));
-    EXPECT_FALSE(hold.End(1, /*suspect=*/false));
-    EXPECT_EQ(leased(), 1u);
-    EXPECT_FALSE(hold.Last().is_null());
-  }
-  EXPECT_EQ(leased(), 0u);
-}
-
-TEST_F(LaneHoldTest, ALaneMayBeLeasedForEachWork) {
-  LaneHold hold(/*max_launches=*/100);
-  hold.LeaseForEach();
-  LaneClaim claim = hold.Give(*pool_->TryAcquire());
-  ASSERT_TRUE(hold.Begin(claim, 1));
-  EXPECT_FALSE(hold.Claim()) << "the next one has to ask for its own";
-  EXPECT_FALSE(hold.End(1, /*suspect=*/false));
-  EXPECT_EQ(leased(), 0u);
-}
-
 // A lane that does not pass its check is not handed out again.
 TEST_F(LaneHoldTest, ASuspectLaneIsCheckedBeforeAnotherHasItAndNoOther) {
   for (const bool suspect : {false, true}) {

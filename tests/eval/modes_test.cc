@@ -198,8 +198,7 @@ TEST_P(Modes, DeferredRunsAtFlushAndDropsWhatNobodyHolds) {
   unread.work = nullptr;
   const FlushResult result = activation.Flush();
   EXPECT_EQ(result.executed.size(), 1u);
-  ASSERT_EQ(result.dropped.size(), 1u);
-  EXPECT_EQ(result.dropped[0].position, 2u);
+  EXPECT_EQ(result.dropped, std::vector<uint64_t>({2}));
   ASSERT_TRUE(kept.Done().ok());
 }
 
@@ -265,11 +264,6 @@ TEST_P(Modes, TheSameSeedGivesTheSameNumbersAndContextsDiffer) {
   EXPECT_EQ(draw(b, std::nullopt), a1);
   EXPECT_EQ(draw(a, 99), draw(b, 99));
   EXPECT_EQ(draw(b, std::nullopt), a2) << "a given seed moves nothing";
-  EXPECT_EQ(b.context().rng().position, 2u);
-  b.set_rng({.seed = 7, .position = 1});
-  EXPECT_EQ(draw(b, std::nullopt), a2) << "it goes on from anywhere";
-  b.set_rng(a.context().rng());
-  EXPECT_EQ(draw(b, std::nullopt), draw(a, std::nullopt));
 }
 
 TEST_P(Modes, SyncFullReturnsOnceCompletedThoughNothingIsRead) {

@@ -329,18 +329,13 @@ class Comparison(unittest.TestCase):
             "weir.v1.DrainResponse and is rpc weir.v1.DrainRequest returns "
             "stream weir.v1.DrainResponse")
 
-    def admin(self):
-        [file] = [file for file in self.files
-                  if file.name == "weir/v1/admin.proto"]
-        return file
-
     def test_a_package(self):
-        self.admin().package = "weir.v2"
+        self.files[0].package = "weir.v2"
         breaks, _ = self.differences()
         self.assertIn("weir.v1.Admin is gone; it was service", breaks)
 
     def test_a_package_of_another_language(self):
-        self.admin().options.go_package = "elsewhere"
+        self.files[0].options.go_package = "elsewhere"
         self.expect_break("weir/v1/admin.proto go_package was "
                           "weir/v1;weirv1 and is elsewhere")
 

@@ -57,29 +57,6 @@ std::string Definition() {
   return definition.SerializeAsString();
 }
 
-// Nor of what is compiled.
-TEST(GraphSourceTest, CallSitesAreNoPartOfTheName) {
-  v1::GraphDefinition definition;
-  ASSERT_TRUE(definition.ParseFromString(Definition()));
-  std::string names[3];
-  for (int i = 0; i < 3; ++i) {
-    definition.mutable_nodes(0)->set_call_site(i == 0   ? ""
-                                               : i == 1 ? "a.py:1"
-                                                        : "another.py:22");
-    const std::string bytes = definition.SerializeAsString();
-    const BytePiece slices[] = {Piece(bytes)};
-    CallArena arena;
-    const auto key = ProgramKey::Make(
-        WireGraphDefinition{ByteView(slices, bytes.size())}, {}, &arena);
-    ASSERT_TRUE(key.ok()) << key.status();
-    names[i] = *key->Copy();
-    EXPECT_EQ(key->size(), names[i].size());
-    EXPECT_TRUE(ImportKey(names[i]).ok());
-  }
-  EXPECT_EQ(names[1], names[0]);
-  EXPECT_EQ(names[2], names[0]);
-}
-
 TEST(GraphSourceTest, KindAndInputsArePartOfTheName) {
   const std::string bytes = Definition();
   const BytePiece piece = Piece(bytes);

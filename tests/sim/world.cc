@@ -544,13 +544,6 @@ SimWork& World::MakeWork() {
   return *works_.back();
 }
 
-std::shared_ptr<NamedStream> World::MakeStream() {
-  Engine& engine = *sites_[0].engine;
-  auto lease = engine.streams().TryAcquire();
-  Check(lease.ok(), "a lane");
-  return NamedStream::Create(&engine, *std::move(lease), {});
-}
-
 std::shared_ptr<Timeline> World::MakeTimeline() {
   timelines_.push_back(std::make_shared<Timeline>("caller's"));
   return timelines_.back();

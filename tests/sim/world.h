@@ -49,10 +49,6 @@ class SimWork final : public WorkObserver {
   void After(SimWork& other);  // that was accepted
   // It comes after a point that has the other's outcome.
   void Follow(SimWork& other) { follows_.push_back(&other); }
-  void On(std::shared_ptr<NamedStream> stream) {
-    work_->request.stream.kind = StreamPolicy::Kind::kNamed;
-    work_->request.stream.stream = std::move(stream);
-  }
   // A timeline of the caller's at 1, when it is done.
   Point Signal();
   void set_result(Result result) { result_ = result; }
@@ -171,8 +167,6 @@ class World {
   void NoteLeft(const EvalContext& context);
   // Lives as long as the world.
   SimWork& MakeWork();
-  // On one of the lanes; goes before the end.
-  std::shared_ptr<NamedStream> MakeStream();
   // Of the host, at 0; the world holds it, too.
   std::shared_ptr<Timeline> MakeTimeline();
 

@@ -126,34 +126,6 @@ TEST(NumberTableTest, ObjectsEndOutsideTheLock) {
   EXPECT_EQ(ended, 3);
 }
 
-TEST(NumberTableTest, AnObjectIsReplacedByOneThatFollowsIt) {
-  Table table("tensor");
-  const auto first = Put(table, 1);
-  const auto second = std::make_shared<Thing>();
-  const auto is_first = [&](const Thing& now) { return &now == first.get(); };
-  EXPECT_EQ(table.ReplaceIf(1, is_first, second), first);
-  EXPECT_EQ(*table.Find(1), second);
-  EXPECT_EQ(table.ReplaceIf(1, is_first, first), nullptr);
-  EXPECT_EQ(*table.Find(1), second);
-  EXPECT_EQ(table.ReplaceIf(2, is_first, first), nullptr) << "there is none";
-  auto claim = table.Take(2);
-  EXPECT_EQ(table.ReplaceIf(2, is_first, first), nullptr) << "it is claimed";
-}
-
-TEST(NumberTableTest, ThoseThatEndAreTakenAtOnce) {
-  Table table("context");
-  const auto first = Put(table, 1);
-  const auto second = Put(table, 2);
-  auto claim = table.Take(3);
-  const auto taken =
-      table.TakeIf([](uint64_t number, const Thing&) { return number != 1; });
-  EXPECT_EQ(taken, std::vector<std::shared_ptr<Thing>>{second});
-  EXPECT_TRUE(table.Find(1).ok());
-  EXPECT_FALSE(table.Find(2).ok());
-  EXPECT_TRUE(table.Take(2).ok());
-  EXPECT_TRUE(claim->Fill(first)) << "what is claimed stays so";
-}
-
 TEST(NumberTableTest, OfThreadsThatWantANumberOneGetsIt) {
   Table table("tensor");
   std::atomic<int> got{0};

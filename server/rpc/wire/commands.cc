@@ -138,12 +138,6 @@ absl::Status ParseTensorPut(const ByteView& bytes, CallArena* arena,
       case 5:
         put->mode = reader.Int32();
         break;
-      case 6:
-        put->into_existing = reader.Bool();
-        break;
-      case 7:
-        put->report = reader.Int32();
-        break;
       default:
         reader.Skip();
     }

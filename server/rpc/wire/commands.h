@@ -47,8 +47,6 @@ struct TensorPutView {
   uint64_t context = 0;
   std::string_view device;
   int32_t mode = 0;  // its number on the wire, not checked
-  bool into_existing = false;
-  int32_t report = 0;  // the same
 };
 
 // INVALID_ARGUMENT for what is no such message, or has too many commands. What

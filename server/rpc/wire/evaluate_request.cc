@@ -28,9 +28,6 @@ void ReadOutputRequest(WireReader& reader, CallArena* arena,
         output->destination = region;
         break;
       }
-      case 4:
-        output->destination = WireTensorInto{reader.Varint()};
-        break;
       default:
         reader.Skip();
     }
@@ -63,9 +60,6 @@ void ReadStreamPolicy(WireReader& reader, WireStreamPolicy* policy) {
         break;
       case 3:
         policy->priority = reader.Int32();
-        break;
-      case 4:
-        policy->slot = reader.Varint();
         break;
       default:
         reader.Skip();

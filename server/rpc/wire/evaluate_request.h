@@ -19,16 +19,10 @@ namespace weir {
 
 // Enumerations are their numbers on the wire, not checked.
 
-// A tensor that is there, whose number stands for the output from then on.
-struct WireTensorInto {
-  uint64_t number = 0;
-};
-
 struct WireOutputRequest {
   std::string_view name;
   // monostate: inline.
-  std::variant<std::monostate, WireTensorNumber, WireRegion, WireTensorInto>
-      destination;
+  std::variant<std::monostate, WireTensorNumber, WireRegion> destination;
 };
 
 struct WirePoint {
@@ -40,7 +34,6 @@ struct WireStreamPolicy {
   int32_t kind = 0;
   uint64_t stream = 0;
   int32_t priority = 0;
-  uint64_t slot = 0;
 };
 
 struct EvaluateRequestView {

@@ -112,9 +112,6 @@ v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from) {
     } else if (const auto* region =
                    std::get_if<WireRegion>(&output.destination)) {
       Rebuild(*region, to->mutable_region());
-    } else if (const auto* into =
-                   std::get_if<WireTensorInto>(&output.destination)) {
-      to->set_into(into->number);
     }
   }
   request.set_mode(static_cast<v1::EvalMode>(from.mode));
@@ -174,8 +171,6 @@ v1::TensorPut Rebuilt(const TensorPutView& from) {
   put.set_context(from.context);
   put.set_device(std::string(from.device));
   put.set_mode(static_cast<v1::EvalMode>(from.mode));
-  put.set_into_existing(from.into_existing);
-  put.set_report(static_cast<v1::ReportLevel>(from.report));
   return put;
 }
 

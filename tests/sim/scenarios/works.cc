@@ -28,7 +28,6 @@ constexpr int kEvents = 6;
 enum class Edge {
   kSignal,  // the second comes after a timeline that the first signals
   kTensor,  // it reads the first one's kept tensor, on the device
-  kStream,  // it has the place behind it on a stream of somebody's own
   kNone,    // they only share the device
 };
 
@@ -42,11 +41,6 @@ void TwoWorks(unsigned events, Edge edge, bool cpu) {
   SimWork& second = world.MakeWork();
   std::vector<SimWork*> heavy;
   if (edge == Edge::kTensor) first.set_result(SimWork::Result::kKept);
-  if (edge == Edge::kStream) {
-    const std::shared_ptr<NamedStream> stream = world.MakeStream();
-    first.On(stream);
-    second.On(stream);
-  }
   if (edge == Edge::kSignal) {
     second.After(first.Signal());
     second.Follow(first);
@@ -280,7 +274,6 @@ void FourWorks(unsigned events) {
 std::string Name(unsigned events, Edge edge, bool cpu) {
   std::string name = edge == Edge::kSignal   ? "works/signal"
                      : edge == Edge::kTensor ? "works/tensor"
-                     : edge == Edge::kStream ? "works/stream"
                                              : "works/lane";
   if (cpu) name += "-cpu";
   for (int i = 0; i < kEvents; ++i) {
@@ -292,8 +285,7 @@ std::string Name(unsigned events, Edge edge, bool cpu) {
 }  // namespace
 
 void AddWorks(std::vector<Scenario>& all) {
-  for (const Edge edge :
-       {Edge::kSignal, Edge::kTensor, Edge::kStream, Edge::kNone}) {
+  for (const Edge edge : {Edge::kSignal, Edge::kTensor, Edge::kNone}) {
     for (unsigned events = 0; events < 1u << kEvents; ++events) {
       if (__builtin_popcount(events) > 2) continue;
       for (const bool cpu : {false, true}) {
