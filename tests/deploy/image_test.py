@@ -403,7 +403,7 @@ class ImageTest(unittest.TestCase):
             self.skipTest("this machine has an NVIDIA GPU")
         container = self.start(arguments=["--insecure", "--device=cuda"])
         say(container.read_until("weir-server:").strip())
-        self.assertEqual(container.process.wait(timeout=60), 1)
+        self.assertEqual(container.process.wait(timeout=60), 3)
 
 
 def main():
