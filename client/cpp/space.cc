@@ -15,6 +15,17 @@ template class SpaceHandle<v1::TensorDescription>;
 template class SpaceHandle<v1::ContextCreated>;
 template class SpaceHandle<v1::TimelineCreated>;
 
+namespace {
+
+v1::Point PointOf(const Moment& moment) {
+  v1::Point point;
+  point.set_timeline(moment.timeline.number());
+  point.set_value(moment.value);
+  return point;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Space>> Space::Open(
     Client* client, const v1::OpenSpaceRequest& request) {
   absl::StatusOr<v1::OpenSpaceResponse> opened = client->OpenSpace(request);
@@ -94,15 +105,11 @@ std::vector<Tensor> Space::Evaluate(const Evaluation& evaluation) {
     entry.uses.push_back(tensor.number_);
   }
   for (const Moment& moment : evaluation.after) {
-    v1::Point* const point = request->add_after();
-    point->set_timeline(moment.timeline.number());
-    point->set_value(moment.value);
+    *request->add_after() = PointOf(moment);
     entry.uses.push_back(moment.timeline.number_);
   }
   for (const Moment& moment : evaluation.signal) {
-    v1::Point* const point = request->add_signal();
-    point->set_timeline(moment.timeline.number());
-    point->set_value(moment.value);
+    *request->add_signal() = PointOf(moment);
     entry.uses.push_back(moment.timeline.number_);
   }
   std::vector<Tensor> made;
@@ -179,9 +186,7 @@ absl::Status Space::Wait(absl::Span<const Tensor> tensors,
     used.push_back(tensor.number_);
   }
   for (const Moment& moment : moments) {
-    v1::Point* const point = wait->add_points();
-    point->set_timeline(moment.timeline.number());
-    point->set_value(moment.value);
+    *wait->add_points() = PointOf(moment);
     used.push_back(moment.timeline.number_);
   }
   return RunOne(std::move(command), std::move(used), timeout).status();

@@ -74,6 +74,13 @@ absl::Status SpaceQueue::Usable(const Numbers& numbers) const {
   return absl::OkStatus();
 }
 
+absl::Status SpaceQueue::Cause(const Numbers& numbers, absl::Status failure) {
+  for (const auto& used : numbers) {
+    if (used != nullptr && !used->failure_.ok()) failure = used->failure_;
+  }
+  return failure;
+}
+
 void SpaceQueue::Add(Entry entry) {
   {
     const std::lock_guard lock(mu_);
@@ -228,10 +235,8 @@ void SpaceQueue::Note(std::vector<Entry>& entries, const absl::Status& failed,
         failed.ok() ? Outcome(response.results(static_cast<int>(first + i)))
                     : failed;
     if (failure.ok()) continue;
-    for (const auto& used : entry.uses) {
-      if (used != nullptr && !used->failure_.ok()) failure = used->failure_;
-    }
-    Fail(entry, failure, /*in_doubt=*/!failed.ok());
+    Fail(entry, Cause(entry.uses, std::move(failure)),
+         /*in_doubt=*/!failed.ok());
   }
   waiting_.insert(waiting_.begin(), std::make_move_iterator(again.begin()),
                   std::make_move_iterator(again.end()));
@@ -250,12 +255,7 @@ absl::Status SpaceQueue::Judge(const Numbers& numbers,
                                const absl::Status& outcome) {
   const std::lock_guard lock(mu_);
   absl::Status told = Usable(numbers);
-  if (told.ok() && !outcome.ok()) {
-    told = outcome;
-    for (const auto& used : numbers) {
-      if (used != nullptr && !used->failure_.ok()) told = used->failure_;
-    }
-  }
+  if (told.ok() && !outcome.ok()) told = Cause(numbers, outcome);
   if (!told.ok() && untold_ == told) untold_ = absl::OkStatus();
   return told;
 }

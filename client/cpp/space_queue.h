@@ -93,6 +93,9 @@ class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
   std::vector<v1::Command> AwaitRoom(const std::vector<Entry>& entries);
   absl::StatusOr<std::vector<v1::CommandResult>> RunApart(
       std::vector<v1::Command> commands, absl::Duration patience);
+  // Why a command that uses them failed with this: one of them may stand for
+  // nothing; with mu_ held.
+  static absl::Status Cause(const Numbers& numbers, absl::Status failure);
   // Why a command that uses them cannot be sent, else OK; with mu_ held.
   absl::Status Usable(const Numbers& numbers) const;
   absl::Status Send(const v1::RunRequest& request, absl::Duration patience,

@@ -326,7 +326,10 @@ void UnaryCall::CutUpload(const absl::Status& error) {
 
 void UnaryCall::ReadMessage() {
   BeginUpload();
-  if (!MayAwait()) return;
+  if (MayAwait()) AwaitMessage();
+}
+
+void UnaryCall::AwaitMessage() {
   grpc_op read = {};
   read.op = GRPC_OP_RECV_MESSAGE;
   read.data.recv_message.recv_message = message_.Await();

@@ -105,6 +105,7 @@ class UnaryCall final : public ServerStream, private CallLink {
   absl::Status CheckMethod() const;
   gpr_timespec ForgetWanted();
   void ReadMessage();
+  void AwaitMessage();
   void BeginUpload();
   // Nothing happens if there is none.
   void EndUpload();

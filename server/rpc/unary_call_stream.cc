@@ -26,10 +26,7 @@ void UnaryCall::Read(ReadFn fn, void* arg) {
     BeginUpload();
     if (!MayAwait()) return;
   }
-  grpc_op read = {};
-  read.op = GRPC_OP_RECV_MESSAGE;
-  read.data.recv_message.recv_message = message_.Await();
-  Start(&read, 1, &message_event_);
+  AwaitMessage();
 }
 
 // Of a caller who has gone OnClosed tells.

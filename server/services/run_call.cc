@@ -20,10 +20,6 @@
 namespace weir {
 namespace {
 
-// So many that are done at once, one after the other, before the thread sees to
-// its other calls.
-constexpr size_t kCommandsInARow = 32;
-
 // What a result takes at least: an error of which the code alone is told, or
 // the head of another.
 constexpr size_t kLeastResultBytes = 32;
@@ -82,7 +78,10 @@ class RunCall {
 
   void RunOne(const WireCommand& command) {
     const MethodHandler* const handler = handlers_->Find(command.number);
-    if (handler == nullptr) return WasDone(NoSuchCommand(command.number));
+    if (handler == nullptr) {
+      return WasDone(NoSuchCommand(absl::StrCat("commands[", at_, "].command"),
+                                   command.number));
+    }
     command_.Run(
         *handler, command.message, ReplyRoom(),
         [](void* self) {
@@ -99,14 +98,6 @@ class RunCall {
     const size_t taken =
         reply_.size() + kLeastResultBytes * (request_.commands.size() - at_);
     return most - std::min(most, taken);
-  }
-
-  absl::Status NoSuchCommand(uint32_t number) const {
-    return InvalidField(
-        absl::StrCat("commands[", at_, "].command"),
-        number == 0
-            ? std::string("no command is set")
-            : absl::StrCat("this server knows no command number ", number));
   }
 
   // Command `at_`.

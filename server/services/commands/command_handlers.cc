@@ -1,5 +1,9 @@
 #include "server/services/commands/command_handlers.h"
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
 #include "proto/weir/v1/command.pb.h"
 #include "server/services/commands/context_commands.h"
 #include "server/services/commands/tensor_commands.h"
@@ -9,6 +13,14 @@
 #include "server/services/evaluate_calls.h"
 
 namespace weir {
+
+absl::Status NoSuchCommand(std::string_view field, uint32_t number) {
+  return InvalidField(
+      std::string(field),
+      number == 0
+          ? std::string("no command is set")
+          : absl::StrCat("this server knows no command number ", number));
+}
 
 CommandHandlers::CommandHandlers(ServiceContext* context) {
   Add(v1::Command::kEvaluate, EvaluateHandler(context));

@@ -5,12 +5,21 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "server/rpc/method_table.h"
 #include "server/services/service_context.h"
 
 namespace weir {
+
+// So many that are done at once, one after the other, before the thread sees to
+// its other calls.
+inline constexpr size_t kCommandsInARow = 32;
+
+// INVALID_ARGUMENT, for this field: no command is set, or an unknown one.
+absl::Status NoSuchCommand(std::string_view field, uint32_t number);
 
 class CommandHandlers {
  public:

@@ -49,12 +49,7 @@ absl::StatusOr<uint64_t> Session::Attach(SessionPeer* peer, bool push,
   TimerQueue& timers = options_.context->engines.main().timers();
   MutexLock lock(&mu_);
   if (!end_.ok()) return Over(options_.number);
-  if (acknowledged > taken_) {
-    return InvalidField("acknowledged",
-                        absl::StrCat("the session has taken ", taken_,
-                                     " commands, and not ", acknowledged));
-  }
-  WEIR_RETURN_IF_ERROR(answers_.Acknowledge(acknowledged));
+  WEIR_RETURN_IF_ERROR(AcknowledgeLocked(acknowledged));
   ++attachments_;
   if (linger_ != 0) timers.Cancel(std::exchange(linger_, 0));
   if (SessionPeer* const other = std::exchange(peer_, peer)) other->Wake();
@@ -152,6 +147,10 @@ absl::Status Session::Lost(SessionPeer* peer) const {
 
 absl::Status Session::Acknowledge(uint64_t sequence) {
   MutexLock lock(&mu_);
+  return AcknowledgeLocked(sequence);
+}
+
+absl::Status Session::AcknowledgeLocked(uint64_t sequence) {
   if (sequence > taken_) {
     return InvalidField("acknowledged",
                         absl::StrCat("the session has taken ", taken_,
@@ -221,18 +220,10 @@ bool Session::Take(SessionPeer* peer, uint64_t sequence,
   }
   const MethodHandler* const handler = options_.handlers->Find(command.number);
   const absl::Status run = handler == nullptr
-                               ? NoSuchCommand(command.number)
+                               ? NoSuchCommand("command", command.number)
                                : call->Run(*handler, message, command.message);
   if (!run.ok()) Finish(*call, peer->thread(), run, ReplyBuffer());
   return true;
-}
-
-absl::Status Session::NoSuchCommand(uint32_t number) const {
-  return InvalidField(
-      "command",
-      number == 0
-          ? std::string("no command is set")
-          : absl::StrCat("this server knows no command number ", number));
 }
 
 void Session::TellPeer(const IoThread* thread) {

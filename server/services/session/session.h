@@ -98,6 +98,7 @@ class Session final : public SpaceSession,
     std::shared_ptr<KeptWork> work;
   };
 
+  absl::Status AcknowledgeLocked(uint64_t sequence) WEIR_REQUIRES(mu_);
   bool HasRoomLocked() const WEIR_REQUIRES(mu_);
   // A command was accepted or answered on `thread`, the caller's.
   void TellPeer(const IoThread* thread) WEIR_REQUIRES(mu_);
@@ -108,7 +109,6 @@ class Session final : public SpaceSession,
   void LingerEnds(uint64_t attachments);
   void WatchWork(uint64_t number);
   void WorkEnded(uint64_t number, std::shared_ptr<KeptWork> work);
-  absl::Status NoSuchCommand(uint32_t number) const;
   // `command` was answered on `thread`, the caller's.
   void Finish(CommandCall& command, const IoThread* thread,
               const absl::Status& status, ReplyBuffer reply);

@@ -21,10 +21,6 @@
 namespace weir {
 namespace {
 
-// So many commands are taken one after the other before the thread sees to its
-// other calls.
-constexpr size_t kCommandsInARow = 32;
-
 absl::Status ServerEnds() {
   return WithReason(
       absl::UnavailableError("the server ends, and the session's space with "
