@@ -12,7 +12,7 @@ import queue
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -34,7 +34,7 @@ from weir._evaluation import (
 from weir._failures import Failures
 from weir._mode import (
     EvalMode,
-    current_context,
+    context_to_use,
     current_device,
     current_mode,
 )
@@ -57,6 +57,14 @@ from weir._session import Session
 from weir._space import Amounts, Space
 from weir._tensor import Tensor
 from weir._timeline import Point
+
+
+def _within(timeout: float | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if timeout is None else deadline(timeout)
+
+
+async def _there(outputs: dict[str, Any]) -> dict[str, Any]:
+    return outputs
 
 
 class _Slot:
@@ -137,9 +145,6 @@ class Connection:
                 "writes (Evaluator.Write) are not offered yet")
         mode = current_mode()
         self.check_offered(mode)
-        context = current_context()
-        if context is not None and context.connection is not self:
-            context = None
         pipeline = self.pipeline()
         where = name_of(current_device() if device is None else device)
         record = Record(
@@ -150,10 +155,8 @@ class Connection:
         entry = Entry(
             command_pb2.Command(tensor_put=command_pb2.TensorPut(
                 tensor=record.number, value=value, device=where,
-                context=context.number if context else 0,
-                mode=int(mode))),  # type: ignore[arg-type]
-            size=elements.nbytes, outputs=[record], keep=[context],
-            call_site=site)
+                mode=int(max(mode, EvalMode.EAGER)))),  # type: ignore[arg-type]
+            size=elements.nbytes, outputs=[record], call_site=site)
         for profile in active_profiles():
             profile.note_bytes(self, entry.size)
         pipeline.add(entry)
@@ -188,29 +191,40 @@ class Connection:
             self._request(graph, given, after, signal),
             evaluation_pb2.EvaluateResponse))
 
-    async def aevaluate(self, program: Model | bytes,
-                        inputs: Mapping[str, Tensor | ArrayLike], *,
-                        outputs: Sequence[str] = (),
-                        after: Sequence[Point] = (),
-                        signal: Sequence[Point] = (),
-                        timeout: float | None = None) -> dict[str, Any]:
-        """As `evaluate`, in a task of asyncio."""
-        if timeout is not None:
-            with deadline(timeout):
-                return await self.aevaluate(program, inputs, outputs=outputs,
-                                            after=after, signal=signal)
+    def aevaluate(self, program: Model | bytes,
+                  inputs: Mapping[str, Tensor | ArrayLike], *,
+                  outputs: Sequence[str] = (), after: Sequence[Point] = (),
+                  signal: Sequence[Point] = (), timeout: float | None = None,
+                  ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """As `evaluate`, in a task of asyncio. What is asked for, and in which
+        mode and context, is settled by this call, whoever awaits it."""
         graph, given = graph_of(program), given_of(inputs)
         if outputs:
-            return self._keep(graph, given, outputs, after, signal)
+            with _within(timeout):
+                return _there(self._keep(graph, given, outputs, after, signal))
         check_ours(self, given, (*after, *signal))
-        await self.aflush()
-        for each in given.values():
-            if isinstance(each, Tensor):
+        # What they stand for may change meanwhile.
+        tensors = [each._again() for each in given.values()
+                   if isinstance(each, Tensor)]
+        return self._evaluate_in_task(
+            self._request(graph, given, after, signal), tensors, timeout,
+            (context_to_use(self), after, signal))
+
+    async def _evaluate_in_task(
+            self, request: evaluation_pb2.EvaluateRequest,
+            tensors: Sequence[Tensor], timeout: float | None, keep: object,
+    ) -> dict[str, Any]:
+        """`keep` is not to be given up before the reply is there."""
+        with _within(timeout):
+            await self.aflush()
+            for each in tensors:
                 await each._record.pipeline.settle_in_task()
                 each._raise_known()
-        return arrays_of(await _awaiting.result_of(self.channel.start(
-            "Evaluator/Evaluate", self._request(graph, given, after, signal),
-            evaluation_pb2.EvaluateResponse)))
+            reply = await _awaiting.result_of(self.channel.start(
+                "Evaluator/Evaluate", request,
+                evaluation_pb2.EvaluateResponse))
+        del keep
+        return arrays_of(reply)
 
     def _keep(self, graph: graph_pb2.Graph, given: Mapping[str, Given],
               outputs: Sequence[str], after: Sequence[Point],
@@ -223,11 +237,11 @@ class Connection:
                  after: Sequence[Point], signal: Sequence[Point],
                  ) -> evaluation_pb2.EvaluateRequest:
         """All outputs inline."""
-        context = current_context()
+        context = context_to_use(self)
         request = evaluation_pb2.EvaluateRequest(
             graph=graph, mode=int(current_mode()),  # type: ignore[arg-type]
-            context=context.number
-            if context and context.connection is self else 0,
+            context=context.number if context else 0,
+            on_conflict=evaluation_pb2.CONTEXT_CONFLICT_QUEUE,
             device="" if any(isinstance(each, Tensor)
                              for each in given.values())
             else name_of(current_device()),

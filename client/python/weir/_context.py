@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from weir import errors
-from weir._current import current_connection, current_task
+from weir._current import current_connection, current_owner
 from weir._device import Device, name_of
-from weir._mode import EvalMode, current_context, pop, push
+from weir._mode import EvalMode, innermost_context, pop, push
 from weir._proto import command_pb2
 from weir._record import Entry
 
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 class EvalContext:
     """A context in the connection's space, and the block in which it is used.
     May be entered again, also within itself, but by one thread, or task of
-    asyncio, at a time."""
+    asyncio, at a time: another one is refused at once (Aborted, reason
+    CONTEXT_BUSY).
+
+    The context is that of the thread or task alone that entered the block. A
+    task that is made in the block, and a thread of asyncio.to_thread, has the
+    block's mode, device and deadline, and is refused in the same way when it
+    asks for what would be in the context, before and after the block ends: it
+    is to enter a context of its own. (asyncio.wait_for makes a task of what it
+    waits for before Python 3.12: pass `timeout`, or use weir.deadline.)"""
 
     def __init__(self, mode: EvalMode = EvalMode.EAGER, *,
                  device: Device | str | None = None,
@@ -47,11 +55,13 @@ class EvalContext:
 
     @staticmethod
     def current() -> EvalContext | None:
-        """That of the innermost block of this thread or task; None outside."""
-        return current_context()
+        """That of the innermost block that has one; None outside of all, and
+        where another thread or task entered that."""
+        context = innermost_context()
+        return context if context and context._is_mine() else None
 
     def __enter__(self) -> EvalContext:
-        me = current_task() or threading.get_ident()
+        me = current_owner()
         with self._lock:
             if self._closed:
                 raise errors.NotFound(f"context {self.number} is closed",
@@ -74,6 +84,18 @@ class EvalContext:
             self._entered -= 1
             if not self._entered:
                 self._owner = None
+
+    def _is_mine(self) -> bool:
+        # Only who is asking could make it so meanwhile.
+        return self._owner == current_owner()
+
+    def check_entered(self) -> None:
+        """Aborted, reason CONTEXT_BUSY, if not by this thread or task."""
+        if not self._is_mine():
+            raise errors.Aborted(
+                f"context {self.number} is that of the thread or task that "
+                "entered it, and not of tasks and threads that it made since: "
+                "enter another one here", reason="CONTEXT_BUSY")
 
     def close(self) -> None:
         """Gives it up. Its works go on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 from weir import errors
@@ -20,6 +21,12 @@ def current_task() -> asyncio.Task[object] | None:
         return asyncio.current_task()
     except RuntimeError:  # no loop runs
         return None
+
+
+def current_owner() -> object:
+    """Whose what is asked for here is: the task that runs, else the thread by
+    its number."""
+    return current_task() or threading.get_ident()
 
 
 def current_connection() -> Connection:

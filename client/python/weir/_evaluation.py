@@ -18,7 +18,7 @@ from weir._device import name_of
 from weir._mode import (
     EvalMode,
     block_connection,
-    current_context,
+    context_to_use,
     current_device,
     current_mode,
 )
@@ -161,9 +161,7 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
     check_ours(connection, inputs, (*after, *signal))
     connection.check_offered(mode)
     pipeline = connection.pipeline()
-    context = current_context()
-    if context is not None and context.connection is not connection:
-        context = None
+    context = context_to_use(connection)
     request = evaluation_pb2.EvaluateRequest(
         graph=graph, mode=int(mode),  # type: ignore[arg-type]
         context=context.number if context else 0,

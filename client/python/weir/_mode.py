@@ -74,12 +74,22 @@ def current_mode() -> EvalMode:
     return stack[-1].mode if stack else EvalMode.EAGER
 
 
-def current_context() -> EvalContext | None:
-    """Of the innermost block that has one."""
+def innermost_context() -> EvalContext | None:
+    """Of the innermost block that has one, whoever entered that."""
     for frame in reversed(_STACK.get()):
         if frame.context is not None:
             return frame.context
     return None
+
+
+def context_to_use(connection: Connection) -> EvalContext | None:
+    """That in which a connection is to be asked for something. Aborted, reason
+    CONTEXT_BUSY, if the block was entered by another thread or task."""
+    context = innermost_context()
+    if context is None or context.connection is not connection:
+        return None
+    context.check_entered()
+    return context
 
 
 def current_device() -> Device | None:

@@ -203,6 +203,71 @@ class Tasks(WithServer):
 
         self.run_with(program)
 
+    def test_a_context_is_not_that_of_tasks_made_in_its_block(self):
+        async def program(connection):
+            context = weir.EvalContext(device="cpu", connection=connection)
+            x = connection.tensor([1.0])
+            image = np.zeros((2, 1, 8, 8), np.float32)
+
+            def use():
+                self.assertIsNone(weir.EvalContext.current())
+                # What needs no context is as the block says.
+                made = weir.asarray([1.0])
+                self.assertEqual(made.item(), 1)
+                for ask in (lambda: x + 1, lambda: connection.evaluate(
+                        weir.Model("digits"), {"image": image}),
+                        lambda: connection.aevaluate(
+                            weir.Model("digits"), {"image": image})):
+                    with self.assertRaisesRegex(
+                            Aborted, f"{context.number}.*task") as raised:
+                        ask()
+                    self.assertEqual(raised.exception.reason, "CONTEXT_BUSY")
+                with weir.EvalContext(connection=connection) as own:
+                    self.assertIs(weir.EvalContext.current(), own)
+                    return (x + 1).item()
+
+            async def use_in_task(until=None):
+                if until is not None:
+                    await until.wait()
+                return use()
+
+            left = asyncio.Event()
+            with context:
+                self.assertEqual(await asyncio.create_task(use_in_task()), 2)
+                self.assertEqual(await asyncio.to_thread(use), 2)
+                # Reading is of no context.
+                self.assertEqual(await asyncio.wait_for(
+                    (x + 2).aitem(), SECONDS), 3)
+                late = asyncio.create_task(use_in_task(left))
+                self.assertIs(weir.EvalContext.current(), context)
+            left.set()
+            self.assertEqual(await late, 2)
+
+        self.run_with(program)
+
+    def test_a_model_is_evaluated_in_the_block_that_asks_for_it(self):
+        async def program(connection):
+            gate, done = weir.Timeline(), weir.Timeline()
+            image = np.zeros((2, 1, 8, 8), np.float32)
+
+            def ask(**edges):
+                return connection.aevaluate(
+                    weir.Model("digits"), {"image": image}, **edges)
+
+            with weir.EvalContext(connection=connection):
+                # In tasks, which have no context: it was asked for here.
+                both = [asyncio.create_task(ask(after=[gate.at(1)],
+                                                signal=[done.at(1)])),
+                        asyncio.create_task(ask())]
+                await asyncio.sleep(0)
+                y = connection.tensor([1.0]) + 1
+            await asyncio.to_thread(gate.signal, 1)
+            one, other = await asyncio.gather(*both)
+            np.testing.assert_array_equal(one["digit"], other["digit"])
+            self.assertEqual(await y.aitem(), 2)
+
+        self.run_with(program)
+
     def test_a_task_asks_for_more_than_is_sent_at_once(self):
         async def program(connection):
             y = connection.tensor(np.zeros(3))
