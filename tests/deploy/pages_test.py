@@ -25,6 +25,7 @@ import unittest
 
 import certificates
 import kinds
+import lanes
 import manifests
 import pages
 import running
@@ -45,7 +46,7 @@ FIRST = "From an image to a served model"
 # What is not run here, and why.
 EXCEPTIONS = {
     "promtool test rules tests/deploy/rules_test.yaml":
-        "monitoring_test.py runs the same, which takes as long as the rest",
+        "monitoring_test.py runs its tests, which take as long as the rest",
     "make image-cpu": "runs image_test.py, which takes an hour and needs root",
     "make image-cuda": "the same",
     "make test-all": "runs this",
@@ -85,8 +86,18 @@ PLACES = {"DEVICE": "gpu", "AUTOSCALER": "hpa", "BUCKET/FOLDER": "acme/models",
 BUCKETS = {"my-bucket/models", "acme/models"}
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 SECONDS = 60
-# (page, line) of the commands that were run.
+# (page, line) of the commands that were run, and (page, line, command) of those
+# in the text. By the pages' names, for one process tells another.
 EXECUTED = set()
+# One for each of two cores; each takes about as long.
+LANES = (("Oldest", "Patience"), ("Newest", "Container"))
+
+
+def tearDownModule():  # pylint: disable=invalid-name
+    """Tells the process that began this one."""
+    if folder := os.environ.get("WEIR_PAGES_EXECUTED"):
+        pathlib.Path(folder, str(os.getpid())).write_text(
+            json.dumps([*EXECUTED]), "utf-8")
 
 
 def link(folder, name, target):
@@ -132,6 +143,7 @@ class Reader:
             "PATH": f"{self.programs}:/usr/bin:/bin",
             "HOME": str(self.folder), "HELM_CONFIG_HOME": ".helm",
             "WEIR_STANDINS": str(self.folder),
+            "GOGC": "400",  # kubectl and helm need not collect so much
             "PYTHONDONTWRITEBYTECODE": "1", **{
                 name: os.environ[name] for name in ("WEIR_BIN_DIR",)
                 if name in os.environ}}
@@ -317,7 +329,7 @@ class Kubernetes:
             except (AssertionError, subprocess.TimeoutExpired) as why:
                 raise AssertionError(
                     f"kubernetes.md:{line}: {command}{why}") from None
-            EXECUTED.add((pages.KUBERNETES, line))
+            EXECUTED.add((pages.KUBERNETES.name, line))
 
         # A new version is a `git pull`: what came with the tree stays as it is.
         for file in (ROOT / "deploy").rglob("*"):
@@ -529,7 +541,7 @@ class Kubernetes:
                 self.cluster.reader.run("rm -rf inline")
                 for step in command.split(" && "):
                     self.paste(step, None)
-                EXECUTED.add((pages.KUBERNETES, line, command))
+                EXECUTED.add((pages.KUBERNETES.name, line, command))
 
     def test_runbooks(self):
         self.begin()
@@ -642,7 +654,7 @@ class Container(unittest.TestCase):
             elif leave_out is None or leave_out not in command:
                 with self.subTest(line=line, command=command):
                     self.paste(command)
-            EXECUTED.add((pages.CONTAINER, line))
+            EXECUTED.add((pages.CONTAINER.name, line))
             last = command if command.startswith("docker run ") else last
         return last
 
@@ -657,7 +669,7 @@ class Container(unittest.TestCase):
         for line, command in inline_commands(pages.CONTAINER):
             with self.subTest(line=line, command=command):
                 self.paste(command)
-                EXECUTED.add((pages.CONTAINER, line, command))
+                EXECUTED.add((pages.CONTAINER.name, line, command))
 
     def test_what_compose_needs(self):
         """The image, and a certificate and its key that Envoy may read."""
@@ -723,10 +735,11 @@ class Everything(unittest.TestCase):
     def test_was_run(self):
         for page in (pages.KUBERNETES, pages.CONTAINER):
             left = [f"{page.name}:{line}: {command}" for line, command
-                    in pages.commands(page) if (page, line) not in EXECUTED]
+                    in pages.commands(page)
+                    if (page.name, line) not in EXECUTED]
             left += [f"{page.name}:{line}: {command}" for line, command
                      in inline_commands(page)
-                     if (page, line, command) not in EXECUTED]
+                     if (page.name, line, command) not in EXECUTED]
             self.assertEqual(left, [])
 
     def test_every_alert_has_a_command(self):
@@ -745,13 +758,22 @@ class Everything(unittest.TestCase):
         self.assertEqual({*EXCEPTIONS, *COMPLETED} - commands, set())
 
 
-def load_tests(loader, *_):
-    """In this order: the last looks at what the others ran."""
-    return unittest.TestSuite(map(loader.loadTestsFromTestCase, (
-        Container, Oldest, Newest, Patience, Everything)))
+def main():
+    """Those that are named. Or all of them, side by side, and then a look at
+    what they ran."""
+    for name in ("KUBECONFIG", "WEIR_SERVER"):
+        os.environ.pop(name, None)
+    if len(sys.argv) > 1:
+        unittest.main()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["WEIR_PAGES_EXECUTED"] = folder
+        code = lanes.run(LANES)
+        for file in pathlib.Path(folder).iterdir():
+            EXECUTED.update(map(tuple, json.loads(file.read_text("utf-8"))))
+        del os.environ["WEIR_PAGES_EXECUTED"]
+    done = unittest.main(argv=[sys.argv[0], "Everything"], exit=False)
+    sys.exit(code or not done.result.wasSuccessful())
 
 
 if __name__ == "__main__":
-    for name in ("KUBECONFIG", "WEIR_SERVER"):
-        os.environ.pop(name, None)
-    unittest.main()
+    main()

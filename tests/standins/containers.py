@@ -141,8 +141,8 @@ class Container:
 
 
 def copy(source, target):
-    """Of a folder or a file, with its modes."""
+    """Of a folder or a file, with its modes; links stay links."""
     if pathlib.Path(source).is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     else:
         shutil.copy2(source, target)
