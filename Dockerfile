@@ -1,9 +1,11 @@
 # weir as a container, from Debian packages and PyPI wheels alone.
 #
-#   docker build --target cpu -t weir:cpu --build-arg BASE="$(deploy/pins.py base)" .
-#   docker build --target cuda -t weir:cuda --build-arg BASE="$(deploy/pins.py base)" .
+#   docker build --target cpu -t weir:cpu --build-arg BASE="$(deploy/pins.py base)" \
+#     --build-arg WEIR_REVISION="$(git rev-parse HEAD)" .
 #
-# Without that argument the base is whatever has its name on the day.
+# or `--target cuda -t weir:cuda`. Without BASE the base is whatever has its name
+# on the day; without WEIR_REVISION the image's label says `unknown`, for the
+# context has nothing of git's.
 # HEALTHCHECK is kept by the Docker image format only: give podman and buildah
 # `--format docker`. docs/container.md tells the rest.
 ARG BASE=debian:12-slim

@@ -5,9 +5,11 @@
 #   stage_image.sh --parts ROOT FOLDER
 #
 # FOLDER gets usr/local/bin, usr/local/lib, an empty models/, and in
-# usr/local/share/weir the LICENSE, build_parts.txt (what the build id is of) and
+# usr/local/share/weir the LICENSE, build_parts.txt (what the build id is of),
 # install_packages.sh, which installs the Debian packages whose libraries the
-# programs load; as packages, they are seen by scanners and renewed by a rebuild.
+# programs load, and same_packages.sh, by which that fails unless they are those
+# of build_parts.txt; as packages, they are seen by scanners and renewed by a
+# rebuild.
 # A build with CUDA adds the libraries of NVIDIA's that libweir_cuda.so opens.
 #
 # --parts adds sbom.cdx.json, the list of parts (sbom.py), to a FOLDER that was made
@@ -74,8 +76,9 @@ copy_cuda_libraries() {
     [ -n "$path" ] || fail "the CUDA toolkit has no $library"
     install -m 644 "$path" "$stage/usr/local/lib"
   done
+  # Of wheels; another toolkit has its license where it came from.
   for license in "$extras"/toolkit/licenses/*; do
-    install -D -m 644 -t "$licenses" "$license"
+    [ ! -e "$license" ] || install -D -m 644 -t "$licenses" "$license"
   done
 }
 
@@ -105,12 +108,14 @@ set -e
 apt-get update -q
 DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \\
 $(sed 's/^/  /; $!s/$/ \\/' <<<"$packages")
+sh "\$(dirname "\$0")/same_packages.sh"
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/lib/dpkg/*-old \\
   /var/log/apt /var/log/dpkg.log
 ldconfig
 SCRIPT
   chmod 755 "$folder/install_packages.sh"
+  install -m 755 deploy/same_packages.sh "$folder"
 }
 
 if [ -n "$root" ]; then

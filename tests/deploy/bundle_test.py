@@ -191,28 +191,93 @@ class Bundle(unittest.TestCase):
 class Stage(unittest.TestCase):
     """What goes into an image, by a cmake that makes nothing."""
 
+    PROGRAM = pathlib.Path("/bin/true").read_bytes()
+    TOOLKIT = ("libnvrtc.so", "libnvrtc-builtins.so", "libcublasLt.so",
+               "libnvjpeg.so", "libcudnn.so", "libcudnn_graph.so",
+               "libcudnn_ops.so", "libcudnn_cnn.so", "libcudnn_heuristic.so",
+               "libcudnn_engines_precompiled.so",
+               "libcudnn_engines_runtime_compiled.so")
+
+    def setUp(self):
+        self.tree = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+        self.share = self.tree / "out/usr/local/share/weir"
+        build = b'kBuildId[] = "0f0f"'
+        for name, text in {
+                "LICENSE": b"", "cmake/linked_packages.txt": b"",
+                "build/generated/build_parts.txt": b"",
+                "build/generated/build_id.cc": build,
+                "build/bin/weir-server": self.PROGRAM + b"0f0f",
+                "build/bin/weir": self.PROGRAM + b"0f0f",
+                "build/lib/libweir.so": self.PROGRAM + b"0f0f",
+                "bin/cmake": b"#!/bin/sh\n"}.items():
+            self.write(name, text)
+        (self.tree / "deploy").symlink_to(ROOT / "deploy")
+
+    def write(self, name, content):
+        file = self.tree / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        file.chmod(0o755)
+
+    def run_script(self, *command, **environment):
+        return subprocess.run(
+            command, check=False, capture_output=True, text=True,
+            env={**os.environ, "PATH": f"{self.tree}/bin:{os.environ['PATH']}",
+                 **environment})
+
+    def stage(self, **environment):
+        return self.run_script(self.tree / "deploy/stage_image.sh",
+                               self.tree / "out", **environment)
+
     def test_of_another_build_nothing_is_staged(self):
-        tree = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        files = {"LICENSE": "", "cmake/linked_packages.txt": "",
-                 "build/generated/build_parts.txt": "",
-                 "build/generated/build_id.cc": 'kBuildId[] = "0f0f"',
-                 "build/bin/weir-server": "0f0f", "build/bin/weir": "0f0f",
-                 "build/lib/libweir.so": "0f0f",
-                 "build/lib/libweir_cuda.so": "f0f0",
-                 "bin/cmake": "#!/bin/sh\n"}
-        for name, text in files.items():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_text(text, "ascii")
-        (tree / "bin/cmake").chmod(0o755)
-        (tree / "deploy").symlink_to(ROOT / "deploy")
-        done = subprocess.run(
-            [tree / "deploy/stage_image.sh", tree / "out"], check=False,
-            capture_output=True, text=True,
-            env={**os.environ, "PATH": f"{tree}/bin:{os.environ['PATH']}"})
+        self.write("build/lib/libweir_cuda.so", b"f0f0")
+        done = self.stage()
         self.assertEqual(done.returncode, 1)
         self.assertIn("build/lib/libweir_cuda.so is of another build",
                       done.stderr)
-        self.assertFalse((tree / "out").exists())
+        self.assertFalse((self.tree / "out").exists())
+
+    def test_a_toolkit_that_is_not_of_wheels_has_no_licenses_of_theirs(self):
+        self.write("build/lib/libweir_cuda.so", self.PROGRAM + b"0f0f")
+        self.write("build/CMakeCache.txt", b"WEIR_NVCC:FILEPATH=%s\n" % bytes(
+            self.tree / "toolkit/bin/nvcc"))
+        self.write("toolkit/bin/nvcc", b"")
+        for library in self.TOOLKIT:
+            self.write(f"toolkit/lib64/{library}.13", self.PROGRAM)
+        done = self.stage(WEIR_CUDA_EXTRAS=str(self.tree / "no-wheels"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        libraries = self.tree / "out/usr/local/lib"
+        self.assertTrue((libraries / "libnvrtc.so.13").exists())
+        self.assertFalse((self.share / "licenses").exists())
+
+    def test_an_image_has_the_packages_that_its_programs_were_made_with(self):
+        """Or is not made: its build id would name another."""
+        self.write("build/generated/build_parts.txt",
+                   b"source 0f CMakeLists.txt\n"
+                   b"package libssl3 1:3.0.19-2+b1\n"
+                   b"package libgrpc-dev 1.51.1\n")
+        self.assertEqual(self.stage().returncode, 0)
+        # Of an image in which nothing is installed or removed.
+        for name in ("apt-get", "ldconfig", "rm"):
+            self.write(f"bin/{name}", b"#!/bin/sh\n")
+        same = "installed 1:3.0.19-2+b1"
+        for installed, other in (
+                (same, None), (f"{same}\\n{same}", None),
+                ("config-files 1:3.0.18-1", None),
+                ("installed 1:3.0.19-2+b2", "1:3.0.19-2+b2"),
+                ("installed 3.0.19-2+b1", "3.0.19-2+b1")):
+            self.write("bin/dpkg-query", b'#!/bin/sh\n'
+                       b'[ "$3" = libssl3 ] || exit 1\n'
+                       b"printf '%%b\\n' '%s'\n" % installed.encode())
+            with self.subTest(installed=installed):
+                done = self.run_script(self.share / "install_packages.sh")
+                self.assertEqual(done.returncode, 1 if other else 0,
+                                 done.stderr)
+                if other:
+                    self.assertIn("--no-cache --pull", done.stderr)
+                    self.assertIn("  libssl3: built against 1:3.0.19-2+b1, "
+                                  f"here {other}\n", done.stderr)
 
 
 if __name__ == "__main__":

@@ -403,6 +403,7 @@ class ImageTest(unittest.TestCase):
             self.skipTest("this machine has an NVIDIA GPU")
         container = self.start(arguments=["--insecure", "--device=cuda"])
         say(container.read_until("weir-server:").strip())
+        # The code of a device that is lost, or was never there.
         self.assertEqual(container.process.wait(timeout=60), 3)
 
 

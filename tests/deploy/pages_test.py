@@ -689,6 +689,21 @@ class Container(unittest.TestCase):
                 self.assertEqual(done.returncode, 125)
                 self.assertIn(why, done.stderr)
 
+    def test_an_image_can_say_of_which_commit_it_is(self):
+        git = ("git -c user.name=w -c user.email=w@example.com -c "
+               "init.defaultBranch=main ")
+        self.paste(f"{git} init -q")
+        self.paste(f"{git} commit -q --allow-empty -m w")
+        commit = self.reader.run("git rev-parse HEAD").stdout.strip()
+        found = []
+        for _, command in pages.commands(pages.CONTAINER):
+            if command.strip().startswith("docker build "):
+                self.paste(command.strip())
+                found.append(images.Shelf(self.reader.folder / "images.json")
+                             .get("weir:cpu")["labels"]
+                             ["org.opencontainers.image.revision"])
+        self.assertEqual(found, ["unknown", commit])
+
     def test_a_server_must_be_told_how_it_is_secured(self):
         self.paste("docker build --target cpu -t weir:cpu .")
         done = self.reader.run("docker run --rm weir:cpu --queue-length=256")

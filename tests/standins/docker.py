@@ -69,7 +69,8 @@ def build(words):
                       "no such file or directory")
     text = file.read_text("utf-8")
     target = (of(flags, "--target") or [list(images.stages(text))[-1]])[-1]
-    image = images.of_dockerfile(text, target)
+    image = images.of_dockerfile(text, target, dict(
+        value.partition("=")[::2] for value in of(flags, "--build-arg")))
     if image is None:
         raise Refused(f'target stage "{target}" could not be found')
     for name in of(flags, "-t", "--tag"):

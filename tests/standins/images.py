@@ -4,6 +4,7 @@ the Dockerfile says of ours, and what we take from elsewhere."""
 import json
 import pathlib
 import re
+import shlex
 
 import manifests
 
@@ -28,9 +29,9 @@ def stages(text):
     return found
 
 
-def of_dockerfile(text, target):
-    """What an engine keeps of an image built for a target; None if there is no
-    such target."""
+def of_dockerfile(text, target, given):
+    """What an engine keeps of an image built for a target with the arguments
+    that were given; None if there is no such target."""
     known = stages(text)
     if target not in known:
         return None
@@ -39,11 +40,20 @@ def of_dockerfile(text, target):
         chain.insert(0, target)
         target = known[target][0]
     image = {"env": {}, "entrypoint": [], "cmd": [], "user": "root",
-             "health": None}
+             "health": None, "labels": {}}
+    arguments = {}
     for name in chain:
         for line in known[name][1]:
             word, _, rest = line.partition(" ")
-            if word == "ENV":
+            if word == "ARG":
+                argument, _, value = rest.partition("=")
+                arguments[argument] = given.get(argument, value)
+            elif word == "LABEL":
+                image["labels"].update(
+                    label.split("=", 1) for label in shlex.split(re.sub(
+                        r"\$\{(\w+)\}", lambda found: arguments[found[1]],
+                        rest)))
+            elif word == "ENV":
                 image["env"].update(
                     setting.split("=", 1) for setting in rest.split())
             elif word in ("ENTRYPOINT", "CMD"):
