@@ -40,6 +40,8 @@ LEFT_BEHIND = {"hpa": ("hpa/weir",),
 # and their medians of a minute have samples.
 METRICS_SECONDS = 60
 MAX_PERIOD = 1800
+# The longest time of a start, which the base's progressDeadlineSeconds allows.
+MAX_START = MAX_PERIOD - METRICS_SECONDS
 
 # What the file names beside itself.
 FILES = {"settings.env": "Flags of weir-server as environment variables",
@@ -118,10 +120,10 @@ def check(choice, options):
         if not scaler:
             raise Refused("--start-seconds without an autoscaler: nothing adds "
                           "pods; add hpa or keda, or leave it out")
-        if not 0 < options.start_seconds <= MAX_PERIOD - METRICS_SECONDS:
+        if not 0 < options.start_seconds <= MAX_START:
             raise Refused(f"--start-seconds {options.start_seconds}: "
                           "Kubernetes takes steps that are up to half an hour "
-                          f"apart; give 1 to {MAX_PERIOD - METRICS_SECONDS}")
+                          f"apart; give 1 to {MAX_START}")
     for name, (form, how) in FORMS.items():
         value = getattr(options, name)
         if value is not None and not re.fullmatch(form, value):

@@ -664,6 +664,15 @@ class Shutdown(unittest.TestCase):
                 max(age * AGE_JITTER, RESOLUTION_SECONDS) + NAME_SECONDS,
                 overlay.name)
 
+    def test_an_update_is_not_called_failed_while_a_pod_may_still_start(self):
+        """Its deadline begins anew with each pod that comes, is ready, or has
+        been for long enough."""
+        for overlay in manifests.compositions():
+            spec = find(overlay, "Deployment")["spec"]
+            self.assertGreaterEqual(
+                spec["progressDeadlineSeconds"], manifests.compose.MAX_START +
+                spec["minReadySeconds"], overlay.name)
+
     def test_the_guide_waits_for_an_update_of_all_pods(self):
         """One after another, each the old one's end, a minute's start, and what
         a new one must have been ready for."""

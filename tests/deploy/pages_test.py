@@ -456,7 +456,13 @@ class Kubernetes:
                  r"livenessProbe\.successThreshold: .* must be 1"),
                 (f"{container}/startupProbe/successThreshold", 2,
                  r"startupProbe\.successThreshold: .* must be 1"),
-                ("/spec/minReadySeconds", 600, "greater than minReadySeconds"),
+                ("/spec/minReadySeconds", 1800, "greater than minReadySeconds"),
+                ("/spec/progressDeadlineSeconds", 40,
+                 "greater than minReadySeconds"),
+                *((f"/spec/{field}", -1, f"spec.{field}: .* or equal to 0")
+                  for field in ("replicas", "minReadySeconds",
+                                "revisionHistoryLimit",
+                                "progressDeadlineSeconds")),
                 ("/spec/strategy/rollingUpdate/maxSurge", 0,
                  "may not be 0 when `maxSurge` is 0"),
                 (f"{pod}/restartPolicy", "Never",
@@ -475,6 +481,38 @@ class Kubernetes:
                 self.assertRegex(self.refused(
                     "kubectl -n weir patch service weir --type=json "
                     f"--dry-run=server -p '{json.dumps(patch)}'"), why)
+
+    def test_logs_of_all_servers_are_told_though_one_waits_to_start(self):
+        """As in the outage that the runbook is for; and no Envoy's beside
+        them."""
+        self.begin()
+        cluster = self.cluster
+        servers = cluster.pods()
+        for name, component in (("waits", "server"), ("door", "envoy")):
+            cluster.store.create("pods", {
+                "metadata": {"name": f"weir-{name}", "labels": {
+                    "app.kubernetes.io/name": "weir",
+                    "app.kubernetes.io/component": component}},
+                "spec": {**servers[0].spec, "nodeName": "node-1", "containers": [
+                    {**servers[0].main,
+                     "image": f"registry.example.com/{name}"}]}}, "weir")
+        cluster.wait_for(lambda: sum(
+            pod.waiting == "ImagePullBackOff"
+            for pod in cluster.kubelet.pods.values()) == 2)
+        found = [(pages.heading_at(pages.KUBERNETES, line, "### "), command)
+                 for line, command in pages.commands(pages.KUBERNETES, "Alerts")
+                 if " logs " in command and "--selector" in command]
+        self.assertGreater(len(found), 3)
+        for scene, command in found:
+            with self.subTest(scene=scene):
+                done = cluster.reader.run(command)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                if scene == "WeirEnvoyDown":
+                    self.assertIn('in pod "weir-door" is waiting', done.stdout)
+                    continue
+                self.assertIn('in pod "weir-waits" is waiting', done.stdout)
+                self.assertNotIn("weir-door", done.stdout)
+                self.assertEqual(done.stdout.count(" ready: "), len(servers))
 
     def test_pods_that_a_cluster_does_not_let_in(self):
         """The Deployment is taken, and has none."""
@@ -671,23 +709,47 @@ class Container(unittest.TestCase):
                 self.paste(command)
                 EXECUTED.add((pages.CONTAINER.name, line, command))
 
+    COMPOSE = ("docker compose --project-directory . -f "
+               "deploy/docker/compose.yaml up")
+
+    def give_certificate(self):
+        for _, text in pages.commands(pages.CONTAINER):
+            if text.startswith(("mkdir", "openssl", "cp", "sudo chown")):
+                self.paste(text)
+
     def test_what_compose_needs(self):
         """The image, and a certificate and its key that Envoy may read."""
-        command = "docker compose -f deploy/docker/compose.yaml up"
-        self.assertIn(command, [text for _, text in pages.inline_commands(
+        self.assertIn(self.COMPOSE, [text for _, text in pages.inline_commands(
             pages.CONTAINER)])
-        steps = [None, "docker build --target cpu -t weir:cpu .", None,
+        steps = [None, "docker build --target cpu -t weir:cpu .",
                  *(text for _, text in pages.commands(pages.CONTAINER)
                    if text.startswith(("mkdir", "openssl")))]
-        for why, step in zip(("image 'weir:cpu'", "tls.crt: no such file",
-                              "tls.crt: no such file", "tls.crt: no such file",
+        for why, step in zip(("image 'weir:cpu'", "does not exist: .*/tree/tls$",
+                              "tls.crt: no such file",
                               "tls.key: permission denied"), steps):
             with self.subTest(after=step):
                 if step:
                     self.paste(step)
-                done = self.reader.run(command)
+                done = self.reader.run(self.COMPOSE)
                 self.assertEqual(done.returncode, 125)
-                self.assertIn(why, done.stderr)
+                self.assertRegex(done.stderr.strip(), why)
+
+    def test_folders_for_compose_begin_in_the_root_of_the_tree(self):
+        self.paste("docker build --target cpu -t weir:cpu .")
+        self.give_certificate()
+        tree = self.reader.tree
+        (tree / "mine").symlink_to("tls")
+        shutil.copytree(tree / "tests/data", tree / "models")
+        for models in ("models", "./models", f"{tree}/models"):
+            self.reader.variables |= {"WEIR_MODELS": models,
+                                      "WEIR_TLS": models.replace("models",
+                                                                 "mine")}
+            with self.subTest(models=models), self.started(
+                    self.COMPOSE) as container:
+                self.assertTrue(self.is_healthy(container))
+        self.reader.variables["WEIR_MODELS"] = "mdoels"
+        self.assertIn("bind source path does not exist",
+                      self.reader.run(self.COMPOSE).stderr)
 
     def test_an_image_can_say_of_which_commit_it_is(self):
         git = ("git -c user.name=w -c user.email=w@example.com -c "

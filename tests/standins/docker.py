@@ -163,12 +163,15 @@ def run(words):
 def compose(words):
     """`up` of servers of ours behind others, who do nothing here but be there:
     what they all mount must be there and be theirs to read."""
-    flags, rest = parse(words, {"-f": True, "--file": True})
+    flags, rest = parse(words, {"-f": True, "--file": True,
+                                "--project-directory": True})
     if rest != ["up"]:
         raise Refused(f"unknown docker command: \"compose {' '.join(rest)}\"")
     [file] = map(pathlib.Path, of(flags, "-f", "--file"))
     if not file.exists():
         raise Refused(f"open {file.absolute()}: no such file or directory")
+    # Where paths begin.
+    project = pathlib.Path(*of(flags, "--project-directory") or [file.parent])
     (STATE / "containers").mkdir(exist_ok=True)
     folder = STATE / f"c{os.getpid()}"
     ours, others = [], []
@@ -181,7 +184,7 @@ def compose(words):
                               f"'{service['image']}'")
             (folder / name).mkdir(parents=True)
             made = mounts({"-v": [
-                os.path.join(file.parent.resolve(), with_variables(volume))
+                binding(name, volume, project.resolve())
                 for volume in service["volumes"]]}, folder / name)
             container = containers.Container(
                 folder / name, image, made, {}, service["command"])
@@ -198,6 +201,25 @@ def compose(words):
         for one in others:
             one.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def binding(service, volume, project):
+    """What -v says of a volume of a service."""
+    if isinstance(volume, str):
+        source, _, rest = with_variables(volume).partition(":")
+        if not source.startswith((".", "/", "~")):
+            raise Refused(f'service "{service}" refers to undefined volume '
+                          f"{source}: invalid compose project")
+        return f"{project / source}:{rest}"
+    source = project / with_variables(volume["source"])
+    if volume["type"] != "bind":
+        raise Refused(f"a volume of the type {volume['type']}")
+    if not source.exists() and not volume.get("bind", {}).get(
+            "create_host_path", True):
+        raise Refused("Error response from daemon: invalid mount config for "
+                      f'type "bind": bind source path does not exist: {source}')
+    mode = "ro" if volume.get("read_only") else "rw"
+    return f"{source}:{volume['target']}:{mode}"
 
 
 def with_variables(text):

@@ -59,6 +59,11 @@ def of_template(spec, template):
 
 
 def of_rollout(spec):
+    for field in ("replicas", "minReadySeconds", "revisionHistoryLimit",
+                  "progressDeadlineSeconds"):
+        if spec.get(field, 0) < 0:
+            yield (f"spec.{field}: Invalid value: {spec[field]}: must be "
+                   "greater than or equal to 0")
     ready = spec.get("minReadySeconds", 0)
     if spec.get("progressDeadlineSeconds", PROGRESS_DEADLINE_SECONDS) <= ready:
         yield ("spec.progressDeadlineSeconds: Invalid value: must be greater "
