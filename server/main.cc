@@ -2,6 +2,7 @@
 // loaded, waits for a signal, for Admin.Drain or for the loss of the device,
 // drains. Exit code 0 after a drain, 1 for a run-time failure, 2 for wrong
 // usage, 3 when the device is lost or was not there at the start.
+#include <fcntl.h>
 #include <google/protobuf/stubs/logging.h>
 #include <poll.h>
 #include <signal.h>
@@ -130,6 +131,19 @@ void NoteFailedStart(const weir::ServerOptions& options,
            {{"error", std::string(status.message())}});
 }
 
+// What a signal before the server was open leaves behind.
+void NoteEarlyEnd(const weir::ServerOptions& options, const char* signal,
+                  weir::LineWriter& log) {
+  if (options.log_format == weir::LogFormat::kText) {
+    log.Write(
+        absl::StrCat("weir-server: ", signal, " before the server is open\n"));
+    return;
+  }
+  weir::Logger(options.log_format, options.log_level, log)
+      .Log(weir::LogLevel::kInfo, "ends before the server is open",
+           {{"cause", signal}});
+}
+
 // Protobuf would write to standard error from the thread that reads a message,
 // and as often as there are bad ones; its callers here say what is wrong. Only
 // what it ends the process for is left to say.
@@ -153,6 +167,40 @@ void ExitAnyway(absl::Duration after, int code) {
     std::_Exit(code);
   }).detach();
 }
+
+// Whatever a start waits for, as a driver that does not come back: a signal
+// ends the process at once, for there is nothing to drain. Over before the
+// first call may come: a signal that is seen later is left for the drain.
+class StartSignals {
+ public:
+  StartSignals(const Signals& signals, const weir::ServerOptions& options,
+               weir::LineWriter& log) {
+    if (pipe2(over_, O_CLOEXEC) != 0) return;
+    thread_ = std::thread([this, &signals, &options, &log] {
+      for (;;) {
+        pollfd entries[] = {{signals.fd(), POLLIN, 0}, {over_[0], POLLIN, 0}};
+        if (poll(entries, 2, -1) < 0) continue;
+        if (entries[1].revents != 0) return;
+        const char* signal = signals.Wait(absl::ZeroDuration());
+        if (signal == nullptr) continue;
+        NoteEarlyEnd(options, signal, log);
+        EndNow(0, log);
+      }
+    });
+  }
+  ~StartSignals() {
+    for (int i : {1, 0}) {
+      if (over_[i] >= 0) close(over_[i]);
+      if (i == 1 && thread_.joinable()) thread_.join();
+    }
+  }
+  StartSignals(const StartSignals&) = delete;
+  StartSignals& operator=(const StartSignals&) = delete;
+
+ private:
+  int over_[2] = {-1, -1};
+  std::thread thread_;
+};
 
 // Whatever a drain waits for, the process ends in time.
 class DrainGuard {
@@ -264,7 +312,11 @@ int main(int argc, char** argv) {
   };
   weir::StartGuard start_guard(weir::DrainTimes::kLossPatience, fail_for_loss);
   options.make_device = start_guard.Watch(std::move(options.make_device));
-  auto opened = weir::Server::Open(options, &log);
+  std::optional<StartSignals> start_signals;
+  start_signals.emplace(signals, options, log);
+  auto opened =
+      weir::Server::Open(options, &log, [&] { start_signals.reset(); });
+  start_signals.reset();
   start_guard.Over();
   if (weir::IsDeviceMissing(opened.status())) fail_for_loss(opened.status());
   if (!opened.ok()) {

@@ -126,7 +126,7 @@ struct Server::Impl {
     }
   }
 
-  absl::Status Open();
+  absl::Status Open(const std::function<void()>& before_calls);
   void NoteCacheFolder();
   absl::Status FindDescriptors();
   absl::Status StartTls();
@@ -216,7 +216,7 @@ struct Server::Impl {
   int drain_requested = -1;
 };
 
-absl::Status Server::Impl::Open() {
+absl::Status Server::Impl::Open(const std::function<void()>& before_calls) {
   for (int* fd : {&loaded, &device_lost, &drain_requested}) {
     *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (*fd < 0) return absl::InternalError("eventfd failed");
@@ -248,6 +248,7 @@ absl::Status Server::Impl::Open() {
       options, *engines, *models, *admission, metrics, model_metrics,
       health.readiness(), long_steps, evaluations, NewIncarnation(), unix_now,
       unix_now - NowNanos(), spaces.get()});
+  if (before_calls != nullptr) before_calls();
   WEIR_RETURN_IF_ERROR(StartTransport());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());
@@ -538,9 +539,10 @@ absl::Status Server::Impl::StartHttp() {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Open(
-    const ServerOptions& options, LogSink* log) {
+    const ServerOptions& options, LogSink* log,
+    const std::function<void()>& before_calls) {
   auto impl = std::make_unique<Impl>(options, log);
-  WEIR_RETURN_IF_ERROR(impl->Open());
+  WEIR_RETURN_IF_ERROR(impl->Open(before_calls));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

@@ -33,9 +33,13 @@ class Server {
 
   // Finds its devices, binds and answers, unready, while it loads the models;
   // then it is ready. Errors name the cause and the remedy. Log lines go to
-  // `log`, which outlives the server; null: to standard error.
+  // `log`, which outlives the server; null: to standard error. `before_calls`
+  // is called, once, in this thread, before the first port takes a connection,
+  // after all that may hang: from there on there may be calls that only Drain
+  // answers. Not if it fails before; null: nobody wants to know.
   static absl::StatusOr<std::unique_ptr<Server>> Open(
-      const ServerOptions& options, LogSink* log = nullptr);
+      const ServerOptions& options, LogSink* log = nullptr,
+      const std::function<void()>& before_calls = nullptr);
   // The same, and waits until the models are loaded.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, LogSink* log = nullptr);

@@ -90,7 +90,10 @@ class Engine:
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="weir-image-")
-        self.buildah = ["buildah", "--root", f"{self.folder}/storage",
+        # What it leaves in TMPDIR if it is interrupted goes with the rest.
+        os.mkdir(f"{self.folder}/tmp")
+        self.buildah = ["env", f"TMPDIR={self.folder}/tmp", "buildah",
+                        "--root", f"{self.folder}/storage",
                         "--runroot", f"{self.folder}/run",
                         "--storage-driver", "vfs"]
         os.environ["BUILDAH_ISOLATION"] = "chroot"

@@ -598,7 +598,7 @@ class Kubernetes:
 # The alerts in whose time a container has ended.
 CRASHED = {"WeirDeviceLost", "WeirRestarting"}
 # Those that come because what the command asks for is not there.
-FINDS_NOTHING = {"WeirKubeStateMetricsAbsent"}
+FINDS_NOTHING = {"WeirKubeStateMetricsAbsent", "WeirEnvoyDown"}
 # Those that are about a certificate.
 UNDER_TLS = {"WeirCertificateExpiring", "WeirCertificateNotLoaded",
              "WeirHandshakesFail", "WeirNobodyConnects"}

@@ -469,6 +469,42 @@ TEST(ProcessTest, AStartWithoutTheDeviceEndsWithThree) {
   ExpectRunTimeFailure(process, "--device=cuda", 3);
 }
 
+// A server whose start is held, see held_start.cc.
+std::vector<std::string> HeldServerCommand(const std::string& at,
+                                           std::vector<std::string> more) {
+  std::vector<std::string> command = ServerCommand(std::move(more));
+  const std::string held = BuiltProgram("../test-bin/weir_held_start.so");
+  command.insert(command.begin(),
+                 {"/usr/bin/env", "HELD=" + at, "LD_PRELOAD=" + held});
+  return command;
+}
+
+// Whatever it waits for: it has nothing to drain.
+TEST(ProcessTest, ASignalEndsAStartThatHangs) {
+  for (const bool json : {false, true}) {
+    ChildProcess server(HeldServerCommand(
+        "bind", {json ? "--log-format=json" : "--log-format=text"}));
+    ASSERT_TRUE(server.AwaitErr("the start is held\n"));
+    server.Signal(SIGTERM);
+    EXPECT_EQ(server.Wait(), 0) << server.err();
+    EXPECT_EQ(server.out(), "");
+    EXPECT_THAT(server.err(),
+                HasSubstr(json ? R"("cause":"SIGTERM")"
+                               : "SIGTERM before the server is open\n"));
+  }
+}
+
+// Calls may have come by then, before the start is over.
+TEST(ProcessTest, ASignalWhileThePortsAreOpenedDrains) {
+  ChildProcess server(HeldServerCommand(
+      "listen", {"--grpc=127.0.0.1:0", "--http=off", "--drain-delay=0"}));
+  ASSERT_TRUE(server.AwaitErr("the start is held\n"));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0) << server.err();
+  EXPECT_THAT(server.err(), HasSubstr("drained"));
+  EXPECT_THAT(server.err(), ::testing::Not(HasSubstr("before the server")));
+}
+
 TEST(ProcessTest, ASignalWhileModelsLoadEndsItAtOnce) {
   ModelFolder models;
   WriteManySlowModels(models);
