@@ -13,6 +13,7 @@
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
@@ -42,6 +43,8 @@ constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr int kAcceptsAtOnce = 32;
 // How long to wait for descriptors to become free.
 constexpr Nanos kAcceptPause = 20'000'000;
+// So many calls of a handler the library takes for a part of reading a request.
+constexpr int kCallsThatRead = 2;
 // The library's own bound is never met: what we close it closes a little later.
 constexpr size_t kSpareConnections = 64;
 
@@ -83,9 +86,8 @@ class HttpServer::Impl {
     MHD_Connection* handle = nullptr;  // null until the library has taken it
     bool cut = false;                  // its end was asked for
     bool answered = false;
-    // Asked for /metrics. Suspended while its text is waited for.
-    bool scrapes = false;
-    bool suspended = false;
+    int asked = 0;           // calls of the handler, for /metrics
+    bool suspended = false;  // waits for its text
     bool in_the_making = false;
     Response text;
   };
@@ -100,7 +102,8 @@ class HttpServer::Impl {
   template <typename Predicate>
   size_t Count(Predicate among) const;
   template <typename Predicate>
-  bool CutOldest(Predicate among);
+  bool CutSome(Predicate among);
+  bool MakeRoom(const std::string& newcomer);
   void Cut(Connection& connection);
   void Resume(Connection& connection);
   void CutLate();
@@ -121,6 +124,7 @@ class HttpServer::Impl {
 
   // The making of /metrics.
   void MakeTexts();
+  Response TextToShare();
   void AskForText();
   void TakeText();
   void Wake() const;
@@ -138,12 +142,19 @@ class HttpServer::Impl {
   std::map<int, Connections::iterator> by_fd_;
   Nanos accept_after_ = 0;
   bool making_ = false;
+  // Those that somebody has, oldest first; gone with their last reader.
+  struct KeptText {
+    std::weak_ptr<MHD_Response> response;
+    size_t bytes = 0;
+  };
+  std::vector<KeptText> texts_;
 
   Mutex mu_;
   CondVar changed_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   bool wanted_ WEIR_GUARDED_BY(mu_) = false;
   Response made_ WEIR_GUARDED_BY(mu_);
+  size_t made_bytes_ WEIR_GUARDED_BY(mu_) = 0;
 };
 
 HttpServer::Impl::~Impl() {
@@ -238,7 +249,7 @@ void HttpServer::Impl::AcceptSome() {
       return;
     } else if (errno != EINTR && errno != ECONNABORTED) {
       // Out of descriptors: what we hold may help.
-      CutOldest([](const Connection&) { return true; });
+      MakeRoom("");
       accept_after_ = NowNanos() + kAcceptPause;
       return;
     }
@@ -257,9 +268,9 @@ void HttpServer::Impl::Admit(int fd, const sockaddr_storage& from,
   };
   bool cut = false;
   if (Count(of_peer) >= limits_.connections_per_peer) {
-    cut = CutOldest(of_peer);
+    cut = CutSome(of_peer);
   } else if (Count(any) >= limits_.connections) {
-    cut = CutOldest(any);
+    cut = MakeRoom(connection.peer);
   }
   if (cut) MHD_run(daemon_);
   connections_.push_back(connection);
@@ -286,14 +297,38 @@ size_t HttpServer::Impl::Count(Predicate among) const {
                     [&](const Connection& c) { return !c.cut && among(c); }));
 }
 
+// Those whose other end has left: they read no answer, and the library does not
+// look at those that wait for one. (Who has only said that no more requests
+// come looks like that.) If there is none, the oldest.
 template <typename Predicate>
-bool HttpServer::Impl::CutOldest(Predicate among) {
-  const auto oldest =
-      std::find_if(connections_.begin(), connections_.end(),
-                   [&](const Connection& c) { return !c.cut && among(c); });
-  if (oldest == connections_.end()) return false;
-  Cut(*oldest);
+bool HttpServer::Impl::CutSome(Predicate among) {
+  std::vector<pollfd> polled;
+  std::vector<Connection*> of;
+  for (Connection& connection : connections_) {
+    if (connection.cut || !among(connection)) continue;
+    polled.push_back({connection.fd, POLLRDHUP, 0});
+    of.push_back(&connection);
+  }
+  if (of.empty()) return false;
+  if (poll(polled.data(), polled.size(), 0) <= 0) {
+    Cut(*of[0]);
+    return true;
+  }
+  for (size_t i = 0; i < polled.size(); ++i) {
+    if (polled[i].revents != 0) Cut(*of[i]);
+  }
   return true;
+}
+
+// For a connection of `newcomer`, which counts as one that it has. Of several
+// that have as many, all are asked who has left.
+bool HttpServer::Impl::MakeRoom(const std::string& newcomer) {
+  std::map<std::string_view, size_t> counts = {{newcomer, 1}};
+  size_t most = 0;
+  for (const Connection& connection : connections_) {
+    if (!connection.cut) most = std::max(most, ++counts[connection.peer]);
+  }
+  return CutSome([&](const Connection& c) { return counts[c.peer] == most; });
 }
 
 // The library sees the end of the connection and closes it in its next run.
@@ -402,28 +437,58 @@ MHD_Result HttpServer::Impl::Probe(Connection& connection,
                                  absl::StrCat(problem, "\n"));
 }
 
-// Called twice: when the request is there, and when its text is. Whoever asks
-// while a text is being made waits for the next: it shall be from now on.
+// Called when the head is there, when the request has ended, once again, and
+// when its text is there. A connection that is suspended sooner is read from
+// when it is resumed, before the handler is called; and the library closes it
+// if the other end has said that it sends no more.
+//
+// Whoever asks while a text is being made waits for the next: it shall be from
+// now on.
 MHD_Result HttpServer::Impl::Metrics(Connection& connection) {
+  if (connection.asked < kCallsThatRead) {
+    ++connection.asked;
+    return MHD_YES;
+  }
+  if (connection.text == nullptr) connection.text = TextToShare();
   if (connection.text != nullptr) {
     connection.answered = true;
     return MHD_queue_response(connection.handle, MHD_HTTP_OK,
                               connection.text.get());
   }
-  const auto scrapes = [](const Connection& c) { return c.scrapes; };
-  if (Count(scrapes) >= limits_.scrapes) CutOldest(scrapes);
   MHD_suspend_connection(connection.handle);
-  connection.scrapes = connection.suspended = true;
+  connection.suspended = true;
   AskForText();
   return MHD_YES;
 }
 
+// The newest text, if there are so many that no other may be made; null while
+// one is being made. The others, of which there is one at least, end with
+// connections that exist, of which none is older than `time_`: so nor is a text
+// that is shared.
+Response HttpServer::Impl::TextToShare() {
+  std::erase_if(texts_,
+                [](const KeptText& text) { return text.response.expired(); });
+  if (making_ || texts_.size() < 2) return nullptr;
+  size_t bytes = 0;
+  for (const KeptText& text : texts_) bytes += text.bytes;
+  if (texts_.size() < limits_.texts && bytes < limits_.text_bytes) {
+    return nullptr;
+  }
+  return texts_.back().response.lock();
+}
+
 void HttpServer::Impl::AskForText() {
   if (making_) return;
+  const Response text = TextToShare();
   bool any = false;
   for (Connection& connection : connections_) {
     if (!connection.suspended) continue;
-    connection.in_the_making = any = true;
+    if (text != nullptr) {
+      connection.text = text;
+      Resume(connection);
+    } else {
+      connection.in_the_making = any = true;
+    }
   }
   if (!any) return;
   making_ = true;
@@ -440,10 +505,13 @@ void HttpServer::Impl::MakeTexts() {
       if (stopping_) return;
       wanted_ = false;
     }
-    Response made = MakeResponse(callbacks_.metrics(), kMetricsText);
+    std::string text = callbacks_.metrics();
+    const size_t bytes = text.size();
+    Response made = MakeResponse(std::move(text), kMetricsText);
     {
       const MutexLock lock(&mu_);
       made_ = std::move(made);
+      made_bytes_ = bytes;
     }
     Wake();
   }
@@ -451,9 +519,11 @@ void HttpServer::Impl::MakeTexts() {
 
 void HttpServer::Impl::TakeText() {
   Response text;
+  size_t bytes = 0;
   {
     const MutexLock lock(&mu_);
     text.swap(made_);
+    bytes = made_bytes_;
   }
   if (text == nullptr) return;
   for (Connection& connection : connections_) {
@@ -461,6 +531,8 @@ void HttpServer::Impl::TakeText() {
     connection.text = text;
     Resume(connection);
   }
+  texts_.push_back({text, bytes});
+  text = nullptr;  // it is its readers' alone
   making_ = false;
   AskForText();
 }

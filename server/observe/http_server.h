@@ -1,11 +1,14 @@
 // The one HTTP server: /healthz (the process lives), /readyz (it should get
 // traffic), /metrics, and / (which says what there is). It is for probes and
 // scrapers and answers them whatever others do to it: each connection carries
-// one request, has a few seconds in all, a small head and no body, and when
-// there are too many, the oldest goes, not the newest.
+// one request, has a few seconds in all, a small head and no body. When there
+// are too many, one of the peer that has most goes, those first whose other end
+// has left, then the oldest: nobody's makes way for one of a peer that has as
+// many.
 //
 // One thread serves all connections; health callbacks run on it and must not
-// wait. The text of /metrics is made on another, once for all who wait for it.
+// wait. The text of /metrics is made on another, for all together who asked
+// before it was begun; who asks meanwhile shares the next.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +33,11 @@ class HttpServer {
   struct Limits {
     size_t connections = 256;
     size_t connections_per_peer = 64;
-    // Of those, connections that wait for /metrics or receive it.
-    size_t scrapes = 16;
+    // Texts of /metrics that are in memory because somebody still reads them,
+    // and their bytes, by which there are two at least. Once there are so many
+    // the newest of them, no older than `time`, is answered again.
+    size_t texts = 16;  // at least 2
+    size_t text_bytes = size_t{32} << 20;
     size_t head_bytes = size_t{16} << 10;
     // From accepting a connection to closing it.
     absl::Duration time = absl::Seconds(10);

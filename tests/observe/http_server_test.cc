@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kHalf[] = "GET /healthz HTTP/1.1\r\nHos";
+constexpr char kScrape[] = "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n";
 
 HttpServer::Callbacks Healthy() {
   return {.unhealthy = [] { return ""; },
@@ -157,10 +159,116 @@ TEST(HttpServerTest, TheOldestConnectionGoesAndOfTheFullPeer) {
   EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
   EXPECT_FALSE(other.Closed());
   EXPECT_FALSE(sockets[4].Closed());
-  // Full in all: the oldest of all.
+  // Full in all: the oldest of who has most, while somebody has more than one.
   RawSocket third(server->address(), "127.0.0.3");
   RawSocket fourth(server->address(), "127.0.0.4");
+  EXPECT_TRUE(Eventually([&] { return sockets[3].Closed(); }));
+  EXPECT_FALSE(other.Closed());
+  // Who has one gets no other at their cost, and a fifth ends the oldest.
+  RawSocket another(server->address(), "127.0.0.3");
+  EXPECT_TRUE(Eventually([&] { return third.Closed(); }));
+  EXPECT_FALSE(other.Closed());
+  RawSocket fifth(server->address(), "127.0.0.5");
   EXPECT_TRUE(Eventually([&] { return other.Closed(); }));
+  for (RawSocket* stays : {&sockets[4], &fourth, &another, &fifth}) {
+    EXPECT_FALSE(stays->Closed());
+  }
+}
+
+// Makes the texts "1\n", "2\n", ...; each when it is let.
+struct HeldTexts {
+  HttpServer::Callbacks callbacks() {
+    HttpServer::Callbacks callbacks = Healthy();
+    callbacks.metrics = [this] {
+      called.Set();
+      go_on.Wait(++made);
+      return std::to_string(made) + "\n";
+    };
+    return callbacks;
+  }
+
+  Event called, go_on;
+  size_t made = 0;  // of the thread that makes them
+};
+
+// They had every place there was once, and cut all who waited for a text.
+TEST(HttpServerTest, WhoAsksForMetricsAndLeavesCutsNobody) {
+  HeldTexts texts;
+  const auto server = Start(texts.callbacks(), Patient());
+  const std::string address = server->address();
+  RawSocket first(address);
+  first.Send(kScrape);
+  texts.called.Wait();  // who asks from now on waits for the second
+  RawSocket scraper(address, "127.0.0.2"), neighbor(address);
+  scraper.Send(kScrape);
+  neighbor.Send(kScrape);
+  for (int i = 0; i < 1000; ++i) {
+    RawSocket leaves(address, i % 2 == 0 ? "127.0.0.3" : "");
+    leaves.Send(kScrape);
+  }
+  // Everybody who was let in before has been seen.
+  EXPECT_EQ(HttpGet(address, "/healthz").status, 200);
+  texts.go_on.Set();
+  EXPECT_EQ(ParseHttpReply(first.ReadToEnd()).body, "1\n");
+  texts.go_on.Set();
+  EXPECT_EQ(ParseHttpReply(scraper.ReadToEnd()).body, "2\n");
+  EXPECT_EQ(ParseHttpReply(neighbor.ReadToEnd()).body, "2\n");
+}
+
+// It looks like one that has left, to which it is to be no worse off than to
+// one that has not.
+TEST(HttpServerTest, WhoSendsNoMoreIsNotCutForOthers) {
+  HeldTexts texts;
+  HttpServer::Limits limits = Patient();
+  limits.connections = 8;
+  limits.connections_per_peer = 4;
+  const auto server = Start(texts.callbacks(), limits);
+  const std::string address = server->address();
+  RawSocket scraper(address, "127.0.0.2");
+  scraper.Send(kScrape);
+  scraper.SendNoMore();
+  texts.called.Wait();
+  for (int i = 0; i < 60; ++i) {
+    RawSocket stays(address, "127.0.0." + std::to_string(3 + i % 3));
+    RawSocket other(address, "127.0.0." + std::to_string(3 + i % 3));
+    other.Send(kScrape);
+    EXPECT_EQ(HttpGet(address, "/healthz").status, 200) << i;
+  }
+  std::vector<RawSocket> stay;
+  for (int i = 0; i < 12; ++i) {
+    stay.emplace_back(address, "127.0.0." + std::to_string(3 + i % 3));
+    EXPECT_EQ(HttpGet(address, "/healthz").status, 200) << i;
+  }
+  texts.go_on.Set();
+  EXPECT_EQ(ParseHttpReply(scraper.ReadToEnd()).body, "1\n");
+  texts.go_on.Set();
+}
+
+TEST(HttpServerTest, WhoAsksForMetricsAndStaysCutsNobodyElse) {
+  HeldTexts texts;
+  HttpServer::Limits limits = Patient();
+  limits.connections = 16;
+  limits.connections_per_peer = 4;
+  const auto server = Start(texts.callbacks(), limits);
+  const std::string address = server->address();
+  RawSocket scraper(address, "127.0.0.2");
+  scraper.Send(kScrape);
+  texts.called.Wait();
+  std::vector<RawSocket> others;
+  for (int i = 0; i < 60; ++i) {
+    others.emplace_back(address, "127.0.0." + std::to_string(3 + i % 6));
+    others.back().Send(kScrape);
+    EXPECT_EQ(HttpGet(address, "/healthz").status, 200) << i;
+  }
+  texts.go_on.Set();
+  EXPECT_EQ(ParseHttpReply(scraper.ReadToEnd()).body, "1\n");
+  texts.go_on.Set();
+  size_t answered = 0;
+  for (RawSocket& other : others) {
+    if (ParseHttpReply(other.ReadToEnd()).body == "2\n") ++answered;
+  }
+  EXPECT_GE(answered, limits.connections - 3);
+  EXPECT_LE(answered, limits.connections);
 }
 
 TEST(HttpServerTest, AConnectionHasItsTimeAndNoMore) {
@@ -217,25 +325,54 @@ TEST(HttpServerTest, NoBodyIsTaken) {
   EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
 }
 
-TEST(HttpServerTest, SlowReadersOfMetricsHoldNothingUp) {
+struct TextLimits {
+  size_t texts, bytes;
+  size_t held;  // of 4 MiB and a little
+};
+
+class HttpServerTextsTest : public ::testing::TestWithParam<TextLimits> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Limits, HttpServerTextsTest,
+    ::testing::Values(TextLimits{.texts = 4, .bytes = 32 << 20, .held = 4},
+                      TextLimits{.texts = 16, .bytes = 12 << 20, .held = 3},
+                      TextLimits{.texts = 16, .bytes = 1, .held = 2}));
+
+TEST_P(HttpServerTextsTest, SlowReadersHoldNothingUp) {
   HttpServer::Callbacks callbacks = Healthy();
-  const std::string text(8 << 20, 'm');
-  callbacks.metrics = [&] { return text; };
+  std::atomic<int> made = 0;
+  callbacks.metrics = [&] {
+    return std::to_string(++made) + std::string(4 << 20, 'm');
+  };
   HttpServer::Limits limits = Patient();
+  limits.connections_per_peer = limits.connections;
+  limits.texts = GetParam().texts;
+  limits.text_bytes = GetParam().bytes;
   const auto server = Start(std::move(callbacks), limits);
   std::vector<RawSocket> slow;
   for (int i = 0; i < 100; ++i) {
     slow.emplace_back(server->address(), "", 4096);
-    slow.back().Send("GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n");
+    slow.back().Send(kScrape);
     EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200) << i;
   }
-  EXPECT_EQ(HttpGet(server->address(), "/metrics").body, text);
-  // Texts are held for a few of them only.
-  size_t whole = 0;
+  // Nobody is cut for them, and what they hold is a few texts.
+  const auto text_of = [](const std::string& body) {
+    return body.substr(0, body.find('m'));
+  };
+  std::set<std::string> texts = {
+      text_of(HttpGet(server->address(), "/metrics").body)};
   for (RawSocket& socket : slow) {
-    if (ParseHttpReply(socket.ReadToEnd()).body == text) ++whole;
+    const std::string body = ParseHttpReply(socket.ReadToEnd()).body;
+    EXPECT_GT(body.size(), size_t{4} << 20);
+    texts.insert(text_of(body));
   }
-  EXPECT_LE(whole, limits.scrapes);
+  EXPECT_EQ(texts.size(), GetParam().held);
+  EXPECT_EQ(made, static_cast<int>(texts.size()));
+  // With them gone, there is a text of the day again.
+  EXPECT_TRUE(Eventually([&] {
+    return text_of(HttpGet(server->address(), "/metrics").body) ==
+           std::to_string(texts.size() + 1);
+  }));
 }
 
 TEST(HttpServerTest, MakingTheTextHoldsNothingUp) {
@@ -283,7 +420,7 @@ TEST(HttpServerTest, EndsWithWhatItHolds) {
   RawSocket half(address);
   half.Send(kHalf);
   RawSocket slow(address, "", 4096);
-  slow.Send("GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n");
+  slow.Send(kScrape);
   EXPECT_EQ(HttpGet(address, "/healthz").status, 200);
   server.reset();
   EXPECT_EQ(silent.ReadToEnd(), "");

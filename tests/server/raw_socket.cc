@@ -63,6 +63,8 @@ bool RawSocket::Send(std::string_view bytes) {
   return true;
 }
 
+void RawSocket::SendNoMore() { shutdown(fd_, SHUT_WR); }
+
 std::string RawSocket::ReadToEnd() {
   std::string bytes;
   char buffer[65536];

@@ -18,6 +18,8 @@ class RawSocket {
 
   // False once the other end has closed.
   bool Send(std::string_view bytes);
+  // Tells the other end; reads on.
+  void SendNoMore();
   // What comes until the other end closes or resets.
   std::string ReadToEnd();
   // Whether the other end has closed or reset; what it sent is thrown away.
