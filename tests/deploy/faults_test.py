@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Faults of a started server, and what tells of them: which alert, after how
 long, and which panels show it. The rules run 60 times as fast as they are
-written, so that a minute is a second; what Kubernetes would say of a container
-that ended is said by a stand-in for kube-state-metrics."""
+written, so that a minute is a second, or more (PACES); what Kubernetes would
+say of a container that ended is said by a stand-in for kube-state-metrics."""
 
 import pathlib
 import re
@@ -47,6 +47,11 @@ definition {
 }
 """
 PATIENCE_SECONDS = 180
+# Seconds to a minute, and ms from one scrape to the next, which one may take: a
+# second, and 250 ms, unless a scrape that fails begins the time of an alert
+# anew, and that time is long. On a busy machine some do.
+USUAL_PACE = 1, 250
+PACES = {"test_a_certificate_is_replaced_by_a_broken_one": (2, 1000)}
 # What is done to a server, and the alert that tells.
 FAULTS = {
     "a device is lost": "WeirDeviceLost",
@@ -63,14 +68,16 @@ FAULTS = {
 }
 
 
-def faster(rules):
-    """Rules in which a minute is a second."""
+def faster(rules, minute=1):
+    """Rules in which a minute is so many seconds."""
     shorter = {"m": "s", "h": "m"}
-    rules = rules.replace("[1d]", "[24m]").replace("15s", "250ms")
+    rules = rules.replace("[1d]", "[24h]").replace(
+        "15s", f"{250 * minute}ms")
     for seconds in (600, 900, 3600):
-        rules = rules.replace(f"< {seconds}", f"< {seconds // 60}")
+        rules = rules.replace(f"< {seconds}", f"< {seconds // 60 * minute}")
     return re.sub(r"(\[|:|for: |offset )(\d+)([mh])(?!\w)",
-                  lambda match: match[1] + match[2] + shorter[match[3]], rules)
+                  lambda match: match[1] + str(int(match[2]) * minute) +
+                  shorter[match[3]], rules)
 
 
 class KubeStateMetrics(running.Exporter):
@@ -93,18 +100,20 @@ class Faults(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        for fault, seconds in cls.table:
+        for fault, minutes in cls.table:
             alert = FAULTS[fault]
             panels = ", ".join(monitoring_test.panels_that_show(alert))
-            print(f"| {fault} | {alert} | {seconds:.0f} min | {panels} |")
+            print(f"| {fault} | {alert} | {minutes:.0f} min | {panels} |")
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.rules = self.folder / "rules.yaml"
-        self.rules.write_text(
-            faster(monitoring_test.RULES.read_text("utf-8")), "utf-8")
+        self.minute, self.scrape_ms = PACES.get(self._testMethodName,
+                                                USUAL_PACE)
+        self.rules.write_text(faster(
+            monitoring_test.RULES.read_text("utf-8"), self.minute), "utf-8")
 
     def start(self, *flags, **kwargs):
         """A server, and a Prometheus that has seen it well: no alert but what
@@ -115,7 +124,8 @@ class Faults(unittest.TestCase):
     def watch(self):
         self.kube = self.enterContext(KubeStateMetrics())
         self.prometheus = self.enterContext(running.Prometheus(
-            self.server, self.rules, {"kube-state-metrics": self.kube.http}))
+            self.server, self.rules, {"kube-state-metrics": self.kube.http},
+            self.scrape_ms))
         self.wait_for("weir_ready == 1 and on () kube_pod_container_info")
 
     def wait_for(self, expression):
@@ -127,7 +137,7 @@ class Faults(unittest.TestCase):
     def expect(self, fault, since):
         self.wait_for(
             f'ALERTS{{alertname="{FAULTS[fault]}",alertstate="firing"}}')
-        self.table.append((fault, time.monotonic() - since))
+        self.table.append((fault, (time.monotonic() - since) / self.minute))
 
     def expect_while(self, fault, since, call):
         """The same, with somebody who calls until then."""

@@ -152,19 +152,21 @@ class Exporter:
 
 class Prometheus:
     """Scrapes a server, with the labels that a ServiceMonitor would give, and
-    `others` by job, as they are, and evaluates a file of rules."""
+    `others` by job, as they are, and evaluates a file of rules; each every so
+    many ms, which is what a scrape may take, too."""
 
-    def __init__(self, server, rules, others=None):
+    def __init__(self, server, rules, others=None, interval_ms=250):
         self.server = server
         self.rules = rules
         self.others = others or {}
+        self.interval = f"{interval_ms}ms"
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
         config = pathlib.Path(self.folder.name, "prometheus.yaml")
         config.write_text(yaml.safe_dump({
-            "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms",
-                       "evaluation_interval": "250ms"},
+            "global": {name: self.interval for name in (
+                "scrape_interval", "scrape_timeout", "evaluation_interval")},
             "rule_files": [str(self.rules)],
             "scrape_configs": [{"job_name": "weir", "static_configs": [{
                 "targets": [self.server.http],
