@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import queue
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from weir import _awaiting, _dtypes, errors
 from weir._channel import Channel, Path
 from weir._current import open_connections
-from weir._deadline import deadline
+from weir._deadline import current_end, deadline
 from weir._device import Device, name_of
 from weir._evaluation import (
     call_site,
@@ -220,11 +221,38 @@ class Connection:
             for each in tensors:
                 await each._record.pipeline.settle_in_task()
                 each._raise_known()
-            reply = await _awaiting.result_of(self.channel.start(
-                "Evaluator/Evaluate", request,
-                evaluation_pb2.EvaluateResponse))
+            if self._goes_by_session(request):
+                reply = await self._answer_in_task(request)
+            else:
+                reply = await _awaiting.result_of(self.channel.start(
+                    "Evaluator/Evaluate", request,
+                    evaluation_pb2.EvaluateResponse))
         del keep
         return arrays_of(reply)
+
+    def _goes_by_session(self,
+                         request: evaluation_pb2.EvaluateRequest) -> bool:
+        """A call that is in a context holds up the session's commands in that
+        one, and so all behind them; the session may enter it again."""
+        return (request.context != 0 and self.session is not None
+                and not self.session.is_lost and current_end() is None
+                and request.ByteSize() <= self.max_message_bytes // 4)
+
+    async def _answer_in_task(
+            self, request: evaluation_pb2.EvaluateRequest,
+    ) -> evaluation_pb2.EvaluateResponse:
+        assert self.session is not None
+        timeout = self.channel.timeout
+        [answers] = self.session.start(
+            [[command_pb2.Command(evaluate=request)]], timeout)
+        await _awaiting.until_done(answers, time.monotonic() + timeout)
+        [result] = answers.result().results
+        if isinstance(result, errors.WeirError):
+            raise result.again()
+        assert result is not None
+        if result.HasField("error"):
+            raise errors.from_failure(result.error)
+        return result.evaluate
 
     def _keep(self, graph: graph_pb2.Graph, given: Mapping[str, Given],
               outputs: Sequence[str], after: Sequence[Point],

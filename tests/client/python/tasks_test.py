@@ -260,7 +260,9 @@ class Tasks(WithServer):
                                                 signal=[done.at(1)])),
                         asyncio.create_task(ask())]
                 await asyncio.sleep(0)
+                # Behind both, and holds up nobody.
                 y = connection.tensor([1.0]) + 1
+                self.assertEqual(await connection.tensor([2.0]).aitem(), 2)
             await asyncio.to_thread(gate.signal, 1)
             one, other = await asyncio.gather(*both)
             np.testing.assert_array_equal(one["digit"], other["digit"])
