@@ -56,6 +56,8 @@ void SpaceQueue::GiveUp(const SpaceNumber& number) {
       break;
     case SpaceNumber::Kind::kTimeline:
       entry.command.mutable_timeline_delete()->set_timeline(number.value());
+      // Works that were asked for go on.
+      entry.command.mutable_timeline_delete()->set_number_only(true);
       break;
   }
   waiting_.push_back(std::move(entry));

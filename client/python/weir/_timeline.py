@@ -3,6 +3,7 @@ for."""
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from weir import _awaiting
@@ -27,7 +28,10 @@ class Point(NamedTuple):
 
 class Timeline:
     """A timeline of the connection's space, at 0. Works reach its points with
-    `signal=`, and start after them with `after=`."""
+    `signal=`, and start after them with `after=`. Given up when nobody refers
+    to it, nor to a point of it, and at the end of its `with` block; works that
+    were asked for by then go on, and one that waits for what nobody signals any
+    more ends at its deadline."""
 
     def __init__(self, *, connection: Connection | None = None) -> None:
         self.connection = connection or current_connection()
@@ -37,6 +41,7 @@ class Timeline:
         self._pipeline = self.connection.pipeline()
         self._run(timeline_create=command_pb2.TimelineCreate(
             timeline=self.number))
+        self._is_open = True
 
     def at(self, value: int) -> Point:
         """The moment at which it has this value."""
@@ -82,11 +87,38 @@ class Timeline:
         """Ends it: what waits for a value beyond fails with Cancelled."""
         deleted = self._run(timeline_delete=command_pb2.TimelineDelete(
             timeline=self.number))
+        self._is_open = False
         self._value = deleted.timeline_delete.value
+
+    def close(self) -> None:
+        """Gives it up, with the next message. Works that were asked for go
+        on."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        # Behind what this thread asked for.
+        self.connection.pipeline().give_up(self._number_only())
+
+    def _number_only(self) -> command_pb2.Command:
+        return command_pb2.Command(timeline_delete=command_pb2.TimelineDelete(
+            timeline=self.number, number_only=True))
+
+    def __enter__(self) -> Timeline:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None,
+                 error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False):
+            self._pipeline.give_up(self._number_only())
 
     def _run(self, **command: object) -> command_pb2.CommandResult:
         return self.connection.pipeline().run(
             Entry(command_pb2.Command(**command)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"<weir.Timeline {self.number}, seen at {self._value}>"
+        state = "" if self._is_open else ", closed"
+        return f"<weir.Timeline {self.number}, seen at {self._value}{state}>"

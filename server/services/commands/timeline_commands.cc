@@ -38,6 +38,7 @@ absl::Status DeleteTimeline(Space& space, const v1::TimelineDelete& request,
   WEIR_ASSIGN_OR_RETURN(const auto kept,
                         space.timelines().Remove(request.timeline()));
   response->set_value(kept->timeline->value());
+  if (request.number_only()) return absl::OkStatus();
   kept->timeline->Fail(WithReason(
       absl::CancelledError(absl::StrCat("timeline ", request.timeline(),
                                         " of the space was deleted")),

@@ -132,6 +132,26 @@ TEST_F(SpaceClientTest, TimelinesOrderWorks) {
   EXPECT_EQ(Read(y), std::vector<float>{4});
 }
 
+TEST_F(SpaceClientTest, WorksOutlastTheHandlesOfTheirTimelines) {
+  Timeline gate = space_->NewTimeline();
+  Timeline link = space_->NewTimeline();
+  const Tensor x = Put({2});
+  space_->Evaluate({.graph = Twice("Mul"),
+                    .inputs = {{"x", x}},
+                    .outputs = {"y"},
+                    .after = {{gate, 1}},
+                    .signal = {{link, 1}}});
+  const Tensor y = space_->Evaluate({.graph = Twice("Mul"),
+                                     .inputs = {{"x", x}},
+                                     .outputs = {"y"},
+                                     .after = {{link, 1}}})[0];
+  ASSERT_TRUE(space_->Send().ok());
+  link = {};
+  EXPECT_EQ(Held().timelines(), 1u);
+  space_->Signal({gate, 1});
+  EXPECT_EQ(Read(y), std::vector<float>{4});
+}
+
 // What was refused is told by whoever reads what came of it, in the words of
 // the first that failed, and by Send, once.
 TEST_F(SpaceClientTest, WhoeverReadsIsToldOfTheFirstThatFailed) {

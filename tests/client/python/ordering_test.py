@@ -297,6 +297,32 @@ class Timelines(WithServer):
         with self.assertRaises(DeadlineExceeded):
             timeline.wait(4, timeout=0.05)
 
+    def test_those_that_nobody_refers_to_are_given_back(self):
+        connection = self.connect(quota=weir.Amounts(timelines=100))
+        for _ in range(300):
+            weir.Timeline().signal(1)
+        with weir.Timeline() as timeline:
+            self.assertEqual(connection.space().held.timelines, 1)
+            timeline.signal(1)
+        timeline.close()
+        self.assertEqual(connection.space().held.timelines, 0)
+        self.assertIn("closed", repr(timeline))
+        with self.assertRaises(weir.errors.NotFound) as raised:
+            timeline.signal(2)
+        self.assertEqual(raised.exception.reason, "TIMELINE_NOT_FOUND")
+
+    def test_works_go_on_when_their_timelines_are_given_back(self):
+        connection = self.connect()
+        gate, link = weir.Timeline(), weir.Timeline()
+        x = connection.tensor([1.0])
+        weir.ops.add(x, x, after=[gate.at(1)], signal=[link.at(1)])
+        y = weir.ops.add(x, x, after=[link.at(1)])
+        connection.flush()  # until then they refer to it
+        del link
+        self.assertEqual(connection.space().held.timelines, 1)
+        gate.signal(1)
+        self.assertEqual(y.item(), 2)
+
     def test_two_buffers_in_turns(self):
         """The producer fills one while the consumer reads the other."""
         self.connect(send_after=0.001)
