@@ -2,12 +2,11 @@
 """Connections and their spaces: quotas, leases, TLS, forks, ends."""
 
 import os
-import pathlib
-import subprocess
 import tempfile
 import time
 import unittest
 
+from certificates import Certificates
 from spaces_server import WithServer
 import numpy as np
 import running
@@ -165,32 +164,10 @@ class Tls(WithServer):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(
-            cls.enterClassContext(tempfile.TemporaryDirectory()))
-        cls.run_openssl("req -x509 -days 1 -subj /CN=authority "
-                        "-keyout ca.key -out ca.crt")
-        for name in ("server", "client"):
-            cls.run_openssl(f"req -subj /CN={name} -keyout {name}.key "
-                            f"-out {name}.csr")
-            (cls.folder / "names").write_text(
-                "subjectAltName=IP:127.0.0.1,DNS:gpu", "utf-8")
-            cls.run_openssl(
-                f"x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key "
-                f"-CAcreateserial -days 1 -extfile names -out {name}.crt",
-                new_key=False)
-        at = cls.folder
-        cls.FLAGS = (f"--tls-cert={at / 'server.crt'}",
-                     f"--tls-key={at / 'server.key'}",
-                     f"--tls-client-ca={at / 'ca.crt'}")
+        certificates = cls.enterClassContext(Certificates())
+        cls.folder = certificates.folder
+        cls.FLAGS = certificates.server_flags()
         super().setUpClass()
-
-    @classmethod
-    def run_openssl(cls, arguments, new_key=True):
-        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-               "-nodes"] if new_key else []
-        words = arguments.split()
-        subprocess.run(["openssl", words[0], *key, *words[1:]], cwd=cls.folder,
-                       check=True, capture_output=True)
 
     def test_both_sides_show_their_certificates(self):
         files = {f"tls_{name}": self.folder / file for name, file in (

@@ -9,7 +9,9 @@ import re
 import unittest
 
 from built_package import ROOT
+from certificates import Certificates
 from spaces_server import WithServer
+import running
 import skipping
 
 PAGE = ROOT / "docs" / "python.md"
@@ -23,10 +25,16 @@ class Page(WithServer):
     def test_its_programs_print_what_it_says(self):
         self.connect()
         text = PAGE.read_text("utf-8")
+        certificates = self.enterContext(Certificates())
+        secure = self.enterContext(
+            running.Server(*certificates.server_flags()))
+        self.enterContext(contextlib.chdir(certificates.folder))
         self.assertEqual(text.count("```python\n"), len(BLOCK.findall(text)))
         names = {}
         for found in BLOCK.finditer(text):
-            program = found[1].replace("127.0.0.1:8001", self.server.grpc)
+            program = found[1].replace(
+                "127.0.0.1:8001", self.server.grpc).replace(
+                "gpu-host:8001", secure.grpc)
             line = text.count("\n", 0, found.start()) + 2
             file = f"{PAGE}:{line}"
             linecache.cache[file] = (
