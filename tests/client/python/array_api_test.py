@@ -549,6 +549,8 @@ class Creation(WithArrays):
 
     def test_devices(self):
         cpu = xp.devices()[0]
+        self.assertEqual((cpu.name, cpu.is_default), ("cpu", True))
+        self.assertTrue(cpu.uuid and cpu.product and cpu.memory_bytes)
         x = xp.ones(2, device=cpu)
         self.assertEqual(x.device, cpu)
         self.assertIs(x.to_device(x.device), x)

@@ -2,10 +2,13 @@
 """Connections and their spaces: quotas, leases, TLS, forks, ends."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
+from built_package import LIBRARY
 from certificates import Certificates
 from spaces_server import WithServer
 import numpy as np
@@ -157,6 +160,51 @@ class Ends(unittest.TestCase):
         with running.Server("--max-spaces=0") as server, \
                 self.assertRaises(Unimplemented):
             weir.connect(server.grpc)
+
+
+class Killed(WithServer):
+    """A client that ends without a word."""
+
+    FLAGS = ("--linger=1",)
+
+    PROGRAM = """if True:
+        import sys
+        import weir
+        connection = weir.connect(sys.argv[1], lease=1)
+        gate = weir.Timeline()
+        x = connection.tensor([[1.0] * 512] * 512)
+        parked = [weir.ops.add(x, x, after=[gate.at(1)]) for _ in range(20)]
+        with weir.EvalContext():
+            running = [x @ x for _ in range(100)]
+        connection.flush()
+        print("taken", flush=True)
+        sys.stdin.read()
+        """
+
+    def test_what_it_had_is_given_back_and_nobody_is_held_up(self):
+        connection = self.connect()
+        x = connection.tensor([1.0])
+        with subprocess.Popen(
+                [sys.executable, "-c", self.PROGRAM, self.server.grpc],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "PYTHONPATH": str(LIBRARY)}) as client:
+            self.assertEqual(client.stdout.readline(), "taken\n")
+            client.kill()
+        self.assertEqual((x + 1).item(), 2)
+        held = {"weir_spaces": 1, 'weir_space_held{what="works"}': 0,
+                'weir_space_held{what="sessions"}': 1,
+                'weir_works_parked{device="cpu"}': 0}
+        end = time.monotonic() + SECONDS
+        while (found := self.metrics(held)) != held:
+            self.assertLess(time.monotonic(), end, found)
+            time.sleep(0.1)
+        self.assertEqual((x + 2).item(), 3)
+
+    def metrics(self, names):
+        """Those of the server, as they are now."""
+        lines = self.server.metrics().splitlines()
+        return {name: float(line.rpartition(" ")[2]) for name in names
+                for line in lines if line.startswith(name + " ")}
 
 
 class Tls(WithServer):

@@ -166,6 +166,15 @@ class Messages(WithTensor):
         self.assertEqual(z.shape, (2, 3))
         self.assertEqual(repr(z), "<weir.Tensor float32 (2, 3) on cpu, ready>")
 
+    def test_asking_for_a_shape_waits_for_no_result(self):
+        gate = weir.Timeline()
+        held = weir.ops.relu(self.x, after=[gate.at(1)])
+        self.assertEqual((held.shape, held.ndim, held.size, held.nbytes),
+                         ((2, 3), 2, 6, 24))
+        self.assertNotIn("ready", repr(held))
+        gate.signal(1)
+        self.assertEqual(held.evaluate().shape, (2, 3))
+
     def test_large_arrays_are_not_kept_waiting(self):
         self.connection.flush()
         before = self.connection.calls

@@ -85,6 +85,47 @@ class Contexts(WithServer):
                 self.assertEqual(raised.exception.reason, "CONTEXT_BUSY")
             self.assertEqual(pool.submit(enter).result(SECONDS), 2)
 
+    def test_of_two_threads_one_has_it(self):
+        self.connect()
+        context = weir.EvalContext()
+        rounds = 10_000
+        together = threading.Barrier(2)
+
+        def contend():
+            won = 0
+            for _ in range(rounds):
+                together.wait(SECONDS)
+                try:
+                    with context:
+                        won += 1
+                        together.wait(SECONDS)  # the other has tried
+                except Aborted as error:
+                    self.assertEqual(error.reason, "CONTEXT_BUSY")
+                    together.wait(SECONDS)
+            return won
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            contenders = [pool.submit(contend) for _ in range(2)]
+            self.assertEqual(sum(each.result() for each in contenders),
+                             rounds)
+
+    def test_the_end_of_a_block_ends_no_work(self):
+        connection = self.connect()
+        outer, inner, gate = weir.EvalContext(), weir.EvalContext(), (
+            weir.Timeline())
+        x = connection.tensor([1.0])
+        with outer:
+            with inner:
+                with outer:
+                    y = weir.ops.add(x, x, after=[gate.at(1)])
+                z = x + 2
+            self.assertEqual(z.item(), 3)
+            late = y + 1
+        with self.assertRaises(DeadlineExceeded):
+            y.evaluate(timeout=0.05)
+        gate.signal(1)
+        self.assertEqual(late.item(), 3)
+
     def test_tasks_have_blocks_of_their_own(self):
         self.connect()
         one, other = weir.EvalContext(), weir.EvalContext()
@@ -167,6 +208,29 @@ class Threads(WithServer):
             for _ in range(20):
                 y = pool.submit(add, y).result(SECONDS) + 1
         self.assertEqual(y.item(), 40)
+
+    def test_many_wait_for_one_work(self):
+        connection = self.connect(send_after=0.001)
+        gate = weir.Timeline()
+        # Run twice, it would draw other numbers.
+        y = weir.ops.random_uniform(shape=[4], after=[gate.at(1)])
+        connection.flush()
+        asked = threading.Barrier(33)
+
+        def wait():
+            asked.wait(SECONDS)
+            return y.numpy()
+
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            waiting = [pool.submit(wait) for _ in range(32)]
+            asked.wait(SECONDS)
+            self.assertEqual(connection.tensor([1.0]).item(), 1)
+            self.assertFalse(any(each.done() for each in waiting))
+            gate.signal(1)
+            first, *others = [each.result(SECONDS) for each in waiting]
+        self.assertTrue(first.all())
+        for each in others:
+            np.testing.assert_array_equal(each, first)
 
     def test_what_waits_is_sent_whoever_adds_to_it(self):
         connection = self.connect(send_after=0.0005)
