@@ -120,14 +120,15 @@ class Channel:
             raise errors.from_rpc_error(error) from None
         return answer
 
-    def stream(self, method: str, requests: Iterator[_Message],
-               request: type[_Message], event: type[Reply]) -> Any:
-        """Begins a call that streams both ways; iterates over its events."""
+    def stream(self, method: str, requests: Iterator[bytes],
+               event: type[Reply]) -> Any:
+        """Begins a call that streams both ways, messages in their bytes;
+        iterates over its events."""
         self.check_usable()
         self.calls += 1
         parse = event.FromString  # type: ignore[attr-defined]
         return self._channel.stream_stream(
-            f"/weir.v1.{method}", request.SerializeToString, parse)(
+            f"/weir.v1.{method}", None, parse)(
             requests, metadata=self._metadata)
 
     def _seconds(self, timeout: float | None) -> float:

@@ -257,6 +257,7 @@ class Connection:
     def _keep(self, graph: graph_pb2.Graph, given: Mapping[str, Given],
               outputs: Sequence[str], after: Sequence[Point],
               signal: Sequence[Point]) -> dict[str, Any]:
+        check_ours(self, given, (*after, *signal))
         made = submit(self, graph, given, dict.fromkeys(outputs), after,
                       signal, call_site())
         return dict(zip(outputs, made, strict=True))

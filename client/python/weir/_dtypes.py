@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -26,7 +27,9 @@ def number_of(dtype: DTypeLike) -> int:
     """The wire's number of a type. TypeError for one that weir does not
     have."""
     wanted = np.dtype(dtype)
-    number = _NUMBERS.get(wanted.newbyteorder("="))
+    number = _NUMBERS.get(wanted)
+    if number is None:
+        number = _NUMBERS.get(wanted.newbyteorder("="))
     if number is None:
         raise TypeError(
             f"weir has no element type {wanted}; it has "
@@ -54,6 +57,14 @@ def to_value(array: NDArray[Any]) -> tensor_pb2.TensorValue:
     if array.dtype.byteorder == ">" or sys.byteorder == "big":
         array = array.astype(array.dtype.newbyteorder("<"))
     return tensor_pb2.TensorValue(spec=spec, raw=array.tobytes())
+
+
+@functools.lru_cache(maxsize=4096)
+def small_value(dtype: str, shape: tuple[int, ...],
+                raw: bytes) -> tensor_pb2.TensorValue:
+    """As `to_value`, of an array's parts (`dtype` as NumPy's `str`): one for
+    all that ask, who are not to change it."""
+    return to_value(np.frombuffer(raw, dtype).reshape(shape))
 
 
 def to_array(value: tensor_pb2.TensorValue) -> NDArray[Any]:

@@ -31,7 +31,7 @@ from weir._proto import (
     tensor_pb2,
 )
 from weir._record import Entry, Record
-from weir._tensor import Tensor, TensorLike
+from weir._tensor import Held, Tensor, TensorLike
 from weir._timeline import Point
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # What a command takes beside the elements that it brings, about.
 _BYTES = 200
 _MOST_CONSTANT = 64  # elements
+# What has a type by itself. (A union of types would be made at each use.)
+_TYPED = (Tensor, np.ndarray, np.generic)
 
 
 def call_site() -> str:
@@ -54,13 +56,14 @@ def call_site() -> str:
 def connection_of(tensors: Sequence[Tensor]) -> Connection:
     """That of the tensors, else of the innermost block, else the current
     one."""
-    found = {id(tensor.connection): tensor.connection for tensor in tensors}
-    if len(found) > 1:
-        raise ValueError("tensors of different connections in one operation: "
-                         "read one, and bring it to the other")
-    if found:
-        return next(iter(found.values()))
-    return block_connection() or current_connection()
+    if not tensors:
+        return block_connection() or current_connection()
+    connection = tensors[0].connection
+    for tensor in tensors:
+        if tensor.connection is not connection:
+            raise ValueError("tensors of different connections in one "
+                             "operation: read one, and bring it to the other")
+    return connection
 
 
 def check_ours(connection: Connection, inputs: Mapping[str, object],
@@ -122,6 +125,8 @@ def _apply(operator: Operator, inputs: Sequence[TensorLike | None],
     tensors = [each for each in inputs if isinstance(each, Tensor)]
     connection = connection_of(tensors)
     connection.check_operator(operator)
+    if after or signal:
+        check_ours(connection, {}, (*after, *signal))
     given = _as_values(operator, inputs)
     attributes = {
         name: np.asarray(value) if operator.attributes[name] == "tensor"
@@ -136,15 +141,16 @@ def _apply(operator: Operator, inputs: Sequence[TensorLike | None],
         (f"x{place}", _frozen(each)) for place, each in enumerate(given)
         if isinstance(each, np.ndarray) and each.size <= _MOST_CONSTANT
         and operator.input_at(place).decides_shapes)
+    in_graph = [name for name, _ in constants]
     graph = _graph_of(operator.domain, operator.name,
                       tuple(each is not None for each in inputs), constants,
                       set_attributes, outputs, site)
     dtypes = [_output_dtype(operator, place, given, attributes)
               for place in range(outputs)]
     return submit(connection, graph,
-                  {f"x{place}": value for place, value in enumerate(given)
+                  {name: value for place, value in enumerate(given)
                    if value is not None and
-                   f"x{place}" not in dict(constants)},
+                   (name := f"x{place}") not in in_graph},
                   {f"y{place}": dtype for place, dtype in enumerate(dtypes)},
                   after, signal, site, device=device, rng_seed=rng_seed)
 
@@ -156,30 +162,46 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
            *, device: str = "", rng_seed: int | None = None,
            ) -> tuple[Tensor, ...]:
     """Asks for an evaluation in the current block's mode and context; its
-    outputs by name, with what is known of their types."""
+    outputs by name, with what is known of their types. Inputs and points are
+    the connection's."""
     mode = current_mode()
-    check_ours(connection, inputs, (*after, *signal))
     connection.check_offered(mode)
     pipeline = connection.pipeline()
     context = context_to_use(connection)
-    request = evaluation_pb2.EvaluateRequest(
-        graph=graph, mode=int(mode),  # type: ignore[arg-type]
-        context=context.number if context else 0,
-        on_conflict=evaluation_pb2.CONTEXT_CONFLICT_QUEUE,
-        work=connection.new_number(),
-        after=[point.to_wire() for point in after],
-        signal=[point.to_wire() for point in signal], rng_seed=rng_seed)
+    # Where it is to be: made by itself, each part would be copied again.
+    command = command_pb2.Command()
+    request = command.evaluate
+    request.graph.CopyFrom(graph)
+    request.mode = int(mode)  # type: ignore[assignment]
+    if context is not None:
+        request.context = context.number
+    request.on_conflict = evaluation_pb2.CONTEXT_CONFLICT_QUEUE
+    request.work = connection.new_number()
+    for point in after:
+        request.after.append(point.to_wire())
+    for point in signal:
+        request.signal.append(point.to_wire())
+    if rng_seed is not None:
+        request.rng_seed = rng_seed
     size = _BYTES
-    tensors = [each for each in inputs.values() if isinstance(each, Tensor)]
-    request.device = device or ("" if tensors else name_of(current_device()))
+    given: list[Record] = []
+    foreign: list[Held] = []  # what another thread asked for
     for name, value in inputs.items():
         wire = request.inputs.add(name=name).value
         if isinstance(value, Tensor):
-            wire.tensor = value._record.number
+            held = value._held
+            record = held.record
+            wire.tensor = record.number
+            given.append(record)
+            if record.pipeline is not pipeline:
+                foreign.append(held)
         else:
-            wire.CopyFrom(_dtypes.to_value(value))
+            wire.CopyFrom(_dtypes.small_value(*_frozen(value))
+                          if value.size <= _MOST_CONSTANT
+                          else _dtypes.to_value(value))
             size += value.nbytes
-    where = (context.device if context else tensors[0].device if tensors
+    request.device = device or ("" if given else name_of(current_device()))
+    where = (context.device if context else given[0].device if given
              else connection.device_named(request.device))
     records = []
     for name, dtype in outputs.items():
@@ -188,15 +210,12 @@ def submit(connection: Connection, graph: graph_pb2.Graph,
         record.works = (request.work,)
         records.append(record)
     made = tuple(map(Tensor, records))
-    foreign = [each for each in tensors
-               if each._record.pipeline is not pipeline]
-    for tensor in foreign:
-        if not tensor._record.is_accepted:
-            tensor._record.pipeline.accept(tensor._record)
+    for held in foreign:
+        if not held.record.is_accepted:
+            held.record.pipeline.accept(held.record)
     entry = Entry(
-        command_pb2.Command(evaluate=request), size=size, outputs=records,
-        inputs=[each._record for each in tensors],
-        keep=[*(each._held for each in foreign), context, *after, *signal],
+        command, size=size, outputs=records,
+        inputs=given, keep=[*foreign, context, *after, *signal],
         call_site=site)
     connection.failures.watch(request.work)
     for profile in active_profiles():
@@ -235,7 +254,8 @@ def _graph_of(domain: str, name: str, present: tuple[bool, ...],
         nodes=[node], outputs=node.outputs,
         inputs=[graph_pb2.GraphInput(name=each) for each in node.inputs
                 if each and each not in dict(constants)],
-        constants=[tensor_pb2.NamedTensor(name=each, value=_thawed(*value))
+        constants=[tensor_pb2.NamedTensor(name=each,
+                                          value=_dtypes.small_value(*value))
                    for each, value in constants]))
 
 
@@ -248,11 +268,6 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, Sequence):
         return tuple(value)
     return value
-
-
-def _thawed(dtype: str, shape: tuple[int, ...],
-            raw: bytes) -> tensor_pb2.TensorValue:
-    return _dtypes.to_value(np.frombuffer(raw, dtype).reshape(shape))
 
 
 def _text(value: str | bytes) -> bytes:
@@ -277,7 +292,7 @@ def _attribute(name: str, kind: str, value: Any) -> graph_pb2.Attribute:
         case "strings":
             made.strings.values.extend(map(_text, value))
         case "tensor":
-            made.tensor.CopyFrom(_thawed(*value))
+            made.tensor.CopyFrom(_dtypes.small_value(*value))
         case _:
             raise AssertionError(f"an attribute of kind {kind}")
     return made
@@ -290,26 +305,26 @@ def _as_values(operator: Operator, inputs: Sequence[TensorLike | None],
     if len(inputs) > len(operator.inputs) and not (
             operator.inputs and operator.inputs[-1].presence == "variadic"):
         raise TypeError(f"{operator.name} takes {len(operator.inputs)} inputs")
-    if all(each is None or isinstance(each, Tensor) for each in inputs):
-        return list(inputs)  # type: ignore[arg-type]
+    made: list[Any] = list(inputs)
+    others = [place for place, each in enumerate(made)
+              if each is not None and not isinstance(each, Tensor)]
+    if not others:
+        return made
     groups: dict[int, np.dtype[Any]] = {}
-    arguments = [operator.input_at(place) for place in range(len(inputs))]
-    for argument, each in zip(arguments, inputs, strict=True):
-        if isinstance(each, Tensor | np.ndarray | np.generic):
-            groups.setdefault(argument.type_group, each.dtype)
-    made: list[Tensor | np.ndarray[Any, Any] | None] = []
-    for argument, each in zip(arguments, inputs, strict=True):
-        if each is None or isinstance(each, Tensor):
-            made.append(each)
-        else:
-            made.append(np.asarray(each, _wanted_dtype(argument, each, groups)))
+    for place, each in enumerate(made):
+        if isinstance(each, _TYPED):
+            groups.setdefault(operator.input_at(place).type_group, each.dtype)
+    for place in others:
+        each = made[place]
+        made[place] = np.asarray(each, None if isinstance(each, _TYPED) else
+                                 _wanted_dtype(operator.input_at(place),
+                                               groups))
     return made
 
 
-def _wanted_dtype(argument: Argument, value: object,
-                  groups: Mapping[int, np.dtype[Any]]) -> np.dtype[Any] | None:
-    if isinstance(value, np.ndarray | np.generic):
-        return None  # as it is
+def _wanted_dtype(argument: Argument, groups: Mapping[int, np.dtype[Any]],
+                  ) -> np.dtype[Any] | None:
+    """Of what has no type by itself."""
     if argument.type_group and argument.type_group in groups:
         return groups[argument.type_group]
     if len(argument.types) == 1:

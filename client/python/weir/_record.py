@@ -124,7 +124,9 @@ class Entry:
             for record, output in zip(self.outputs, response.outputs,
                                       strict=True):
                 record.state = "ready" if done else "accepted"
-                record.learn(output.value.spec)
+                if record.dtype is None or record.shape is None or (
+                        None in record.shape):
+                    record.learn(output.value.spec)
                 record.report = response.report
 
     def fail(self, failure: errors.WeirError) -> None:

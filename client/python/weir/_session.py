@@ -29,6 +29,21 @@ _PASSING = ("UNAVAILABLE", "UNKNOWN", "INTERNAL", "CANCELLED",
             "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")
 
 
+# The tag of SessionRequest.commands: a message, with its length before it.
+_COMMANDS = bytes([session_pb2.SessionRequest.DESCRIPTOR.fields_by_name[
+    "commands"].number << 3 | 2])
+
+
+def _varint(number: int) -> bytes:
+    """As messages have lengths."""
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
 class Answers:
     """The answers of a batch of commands, as they come; a call that is under
     way."""
@@ -96,9 +111,8 @@ class Session:
         """Unimplemented where the server offers none."""
         self._channel = channel
         self._lock = threading.Lock()
-        # By number: the command, and where its answer goes.
-        self._unanswered: dict[int, tuple[command_pb2.Command, Answers,
-                                          int]] = {}
+        # By number: the command in its bytes, and where its answer goes.
+        self._unanswered: dict[int, tuple[bytes, Answers, int]] = {}
         self._last = 0
         # All up to here were answered, and these beyond.
         self._answered = 0
@@ -109,8 +123,7 @@ class Session:
         # How often it was taken up again.
         self.resumed = 0
         # To the stream; None while there is none.
-        self._outgoing: queue.SimpleQueue[
-            session_pb2.SessionRequest | None] | None = None
+        self._outgoing: queue.SimpleQueue[bytes | None] | None = None
         self._stream: Any = None
         self._outgoing, _ = self._open(resume=False)
         self._reader = threading.Thread(target=self._read_on, daemon=True,
@@ -127,7 +140,7 @@ class Session:
         """Sends them behind all that were given before, together. Waits for
         nothing."""
         made = [Answers(len(batch), timeout) for batch in batches]
-        given = [(command, answers, place)
+        given = [(command.SerializeToString(), answers, place)
                  for batch, answers in zip(batches, made, strict=True)
                  for place, command in enumerate(batch)]
         with self._lock:
@@ -155,30 +168,33 @@ class Session:
         self._stream.cancel()
         self._reader.join()
 
-    def _messages(self, first: int, commands: Sequence[command_pb2.Command],
-                  ) -> Iterator[session_pb2.SessionRequest]:
+    def _messages(self, first: int,
+                  commands: Sequence[bytes]) -> Iterator[bytes]:
         """As few as will carry them, and no larger than the server takes."""
         most = self._channel.max_message_bytes // 2
-        batch: list[command_pb2.Command] = []
+        batch: list[bytes] = []
         size = 0
         for command in commands:
-            bytes_ = command.ByteSize()
-            if batch and (size + bytes_ > most or
+            if batch and (size + len(command) > most or
                           len(batch) == _MOST_COMMANDS):
                 yield self._message(first, batch)
                 first += len(batch)
                 batch, size = [], 0
             batch.append(command)
-            size += bytes_
+            size += len(command)
         if batch:
             yield self._message(first, batch)
 
-    def _message(self, first: int, batch: Sequence[command_pb2.Command],
-                 ) -> session_pb2.SessionRequest:
+    def _message(self, first: int, batch: Sequence[bytes]) -> bytes:
+        """A SessionRequest. Its commands are not written a second time."""
         self._told = self._answered
         self._channel.calls += 1
-        return session_pb2.SessionRequest(
-            first_sequence=first, commands=batch, acknowledged=self._answered)
+        parts = [session_pb2.SessionRequest(
+            first_sequence=first,
+            acknowledged=self._answered).SerializeToString()]
+        for command in batch:
+            parts += _COMMANDS, _varint(len(command)), command
+        return b"".join(parts)
 
     # The reader's thread.
 
@@ -216,7 +232,7 @@ class Session:
                     self._outgoing is not None):
                 self._told = self._answered
                 self._outgoing.put(session_pb2.SessionRequest(
-                    acknowledged=self._answered))
+                    acknowledged=self._answered).SerializeToString())
         for (_, answers, place), result in taken:
             answers.answer(place, result)
 
@@ -256,17 +272,16 @@ class Session:
             answers.answer(place, failure)
 
     def _open(self, resume: bool) -> tuple[
-            queue.SimpleQueue[session_pb2.SessionRequest | None], int]:
+            queue.SimpleQueue[bytes | None], int]:
         """Begins a stream: what goes to it, and up to which number the server
         has taken commands."""
-        outgoing: queue.SimpleQueue[session_pb2.SessionRequest | None] = (
-            queue.SimpleQueue())
+        outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         outgoing.put(session_pb2.SessionRequest(
             open=session_pb2.SessionOpen(session=_NUMBER, resume=resume),
-            acknowledged=self._answered))
+            acknowledged=self._answered).SerializeToString())
         self._stream = self._channel.stream(
             "Evaluator/Session", iter(outgoing.get, None),
-            session_pb2.SessionRequest, session_pb2.SessionEvent)
+            session_pb2.SessionEvent)
         try:
             event = next(self._stream)
         except grpc.RpcError as error:

@@ -40,8 +40,9 @@ class Held:
         self.record = record
 
     def __del__(self) -> None:
-        self.record.pipeline.give_up(command_pb2.Command(
-            tensor_free=command_pb2.TensorFree(tensor=self.record.number)))
+        free = command_pb2.Command()
+        free.tensor_free.tensor = self.record.number
+        self.record.pipeline.give_up(free)
 
 
 class Tensor(Arithmetic):

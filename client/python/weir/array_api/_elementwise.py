@@ -35,10 +35,11 @@ def _shape_of(x: _Operand) -> Shape | None:
 def _together(shapes: list[Shape | None]) -> Shape | None:
     """Of what these make element by element; None if that is not known, or the
     server is to say what is wrong with it."""
-    known = [shape for shape in shapes
-             if shape is not None and None not in shape]
-    if len(known) != len(shapes):
+    known = {shape for shape in shapes if shape != ()} or {()}
+    if any(shape is None or None in shape for shape in known):
         return None
+    if len(known) == 1:
+        return known.pop()
     try:
         return np.broadcast_shapes(*known)  # type: ignore[arg-type]
     except ValueError:
@@ -48,10 +49,14 @@ def _together(shapes: list[Shape | None]) -> Shape | None:
 def promoted(*operands: TensorLike) -> DType:
     """The type that NumPy has for them: Python's numbers have none of their
     own."""
-    return np.result_type(*(
+    types = [
         each.dtype if isinstance(each, Tensor)
-        else each if isinstance(each, int | float)
-        else np.asarray(each).dtype for each in operands))
+        else each if isinstance(each, (int, float))
+        else np.asarray(each).dtype for each in operands]
+    first = types[0]
+    if isinstance(first, np.dtype) and all(each is first for each in types):
+        return first
+    return np.result_type(*types)
 
 
 def _in(x: TensorLike, dtype: DType) -> _Operand:
