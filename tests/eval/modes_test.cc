@@ -1,5 +1,8 @@
 // The four evaluation modes: when a call returns, and what it may then say.
 #include <atomic>
+#include <barrier>
+#include <thread>
+#include <vector>
 
 #include "kernels/base/error_info.h"
 #include "tests/base/eventually.h"
@@ -221,6 +224,42 @@ TEST_P(Modes, DeferredProducerRunsWhenItsResultIsUsed) {
   ASSERT_TRUE(consumer.Done().ok());
   EXPECT_EQ(Result(*consumer.work), a);
   EXPECT_EQ(producer.work->state(), WorkState::kCompleted);
+}
+
+TEST_P(Modes, ADeferredWorkRunsOnceHoweverManyReadIt) {
+  constexpr int kReaders = 32;
+  Attributes attributes;
+  attributes.Set("shape", std::vector<int64_t>{16});
+  WatchedWork producer;
+  // Run twice, it would draw other numbers.
+  producer.request().program = Compile("RandomUniform", 0, attributes, "weir");
+  producer.request().outputs = {OutputWish::kKeep};
+  producer.request().mode = EvalMode::kDeferred;
+  Activation activation = Enter(NewContext());
+  activation.Defer(producer.work, &producer.waiter);
+  auto program = Compile("Neg", 1);
+  std::barrier<> all(kReaders + 1);
+  std::vector<float> found[kReaders];
+  std::vector<std::thread> readers;
+  for (std::vector<float>& read : found) {
+    readers.emplace_back([&] {
+      WatchedWork reader;
+      reader.request().program = program;
+      reader.request().inputs.resize(1);
+      reader.request().inputs[0].producer = producer.work;
+      Activation own = Enter(NewContext());
+      all.arrive_and_wait();
+      own.Submit(reader.work.get(), &reader.waiter);
+      EXPECT_EQ(reader.Done(), absl::OkStatus());
+      read = Result(*reader.work);
+    });
+  }
+  all.arrive_and_wait();
+  activation.Flush();
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(producer.Done(), absl::OkStatus());
+  EXPECT_EQ(found[0].size(), 16u);
+  for (const std::vector<float>& read : found) EXPECT_EQ(read, found[0]);
 }
 
 TEST_P(Modes, FailuresThatNobodyWaitedForAreListedByFlush) {

@@ -1,5 +1,6 @@
 // A context is active in at most one handler.
 #include <atomic>
+#include <barrier>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -156,6 +157,35 @@ TEST_P(ContextOccupancy, ExactlyOneOfManyThreadsWins) {
   EXPECT_EQ(most, 1);
   EXPECT_EQ(entered + refused, 4 * kRounds);
   EXPECT_GT(entered, 0);
+  EXPECT_EQ(context->owner(), 0u);
+}
+
+TEST_P(ContextOccupancy, OfTwoHandlersOneWinsAndTheOtherIsRefused) {
+  constexpr int kRounds = 10'000;
+  auto context = NewContext();
+  std::barrier<> both(2);
+  int won[2] = {};
+  int lost[2] = {};
+  const auto contend = [&](int who) {
+    const HandlerId handler = NewHandlerId();
+    for (int i = 0; i < kRounds; ++i) {
+      both.arrive_and_wait();
+      auto activation = context->Enter(handler);
+      if (activation.ok()) {
+        ++won[who];
+      } else if (absl::IsAborted(activation.status()) &&
+                 Reason(activation.status()) == "CONTEXT_BUSY") {
+        ++lost[who];
+      }
+      both.arrive_and_wait();  // the other has tried
+    }
+  };
+  std::thread other([&] { contend(1); });
+  contend(0);
+  other.join();
+  EXPECT_EQ(won[0] + won[1], kRounds);
+  EXPECT_EQ(lost[0] + lost[1], kRounds);
+  EXPECT_EQ(context->refused_entries(), static_cast<uint64_t>(kRounds));
   EXPECT_EQ(context->owner(), 0u);
 }
 
