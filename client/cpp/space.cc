@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Space>> Space::Open(
 Space::Space(Client* client, v1::OpenSpaceResponse opened)
     : client_(client),
       opened_(std::move(opened)),
-      // Half for evaluations: what is put are works, too.
+      // Half, for whatever is read is a work, too.
       queue_(std::make_shared<SpaceQueue>(
           client, opened_.token(),
           std::max<uint64_t>(1, opened_.quota().works() / 2))) {}

@@ -22,6 +22,12 @@ bool IsFree(const v1::Command& command) {
          command.has_timeline_delete();
 }
 
+// Of the work that it is; 0: it is none.
+uint64_t WorkOf(const v1::Command& command) {
+  return command.has_evaluate() ? command.evaluate().work()
+                                : command.tensor_put().work();
+}
+
 absl::Status Outcome(const v1::CommandResult& result) {
   return result.has_error() ? ToStatus(result.error()) : absl::OkStatus();
 }
@@ -89,7 +95,9 @@ void SpaceQueue::Add(Entry entry) {
     absl::Status failure = stopped_;
     if (failure.ok()) failure = Usable(entry.uses);
     if (!failure.ok()) return Fail(entry, failure, /*in_doubt=*/false);
-    if (entry.command.has_evaluate()) {
+    if (entry.command.has_tensor_put()) {
+      entry.command.mutable_tensor_put()->set_work(++last_number_);
+    } else if (entry.command.has_evaluate()) {
       entry.command.mutable_evaluate()->set_work(++last_number_);
       awaits_moments_ |= entry.command.evaluate().after_size() > 0;
     }
@@ -110,7 +118,7 @@ std::vector<SpaceQueue::Entry> SpaceQueue::Take(bool* more) {
   for (; count < waiting_.size() && count < kMaxEntries; ++count) {
     const v1::Command& command = waiting_[count].command;
     bytes += command.ByteSizeLong();
-    if (command.has_evaluate()) ++works;
+    if (WorkOf(command) != 0) ++works;
     if (count > 0 && (bytes > Space::kMaxWaitingBytes ||
                       works > std::min<uint64_t>(max_works_, kMaxAwaited))) {
       break;
@@ -130,8 +138,9 @@ std::vector<v1::Command> SpaceQueue::AwaitRoom(
   std::vector<v1::Command> waits;
   const std::lock_guard lock(mu_);
   for (const Entry& entry : entries) {
-    if (!entry.command.has_evaluate()) continue;
-    works_.push_back(entry.command.evaluate().work());
+    const uint64_t work = WorkOf(entry.command);
+    if (work == 0) continue;
+    works_.push_back(work);
     if (works_.size() <= max_works_) continue;
     // One by one: a wait for several ends with the first that failed.
     waits.emplace_back().mutable_wait()->add_works(works_.front());

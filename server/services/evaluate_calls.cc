@@ -515,7 +515,8 @@ class TensorPutCall final : public EvaluateCall {
  private:
   absl::Status InItsWords(const absl::Status& error) const override {
     const std::string field = Field(error);
-    if (field == "context" || field == "device" || field == "mode") {
+    if (field == "context" || field == "device" || field == "mode" ||
+        field == "work") {
       return error;
     }
     const bool of_output = field.rfind("outputs", 0) == 0;
@@ -532,6 +533,7 @@ class TensorPutCall final : public EvaluateCall {
     request->context = put.context;
     request->device = put.device;
     request->mode = put.mode;
+    request->work = put.work;
     return absl::OkStatus();
   }
 };

@@ -138,6 +138,9 @@ absl::Status ParseTensorPut(const ByteView& bytes, CallArena* arena,
       case 5:
         put->mode = reader.Int32();
         break;
+      case 6:
+        put->work = reader.Varint();
+        break;
       default:
         reader.Skip();
     }

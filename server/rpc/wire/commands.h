@@ -47,6 +47,7 @@ struct TensorPutView {
   uint64_t context = 0;
   std::string_view device;
   int32_t mode = 0;  // its number on the wire, not checked
+  uint64_t work = 0;
 };
 
 // INVALID_ARGUMENT for what is no such message, or has too many commands. What

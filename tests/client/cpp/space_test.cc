@@ -64,7 +64,8 @@ class SpaceClientTest : public ::testing::Test {
 
   // What the space holds once all is sent.
   v1::SpaceAmounts Held() {
-    EXPECT_TRUE(space_->Send().ok());
+    const absl::Status sent = space_->Send();
+    EXPECT_TRUE(sent.ok()) << sent;
     const auto space = space_->Get();
     EXPECT_TRUE(space.ok()) << space.status();
     return space.ok() ? space->held() : v1::SpaceAmounts();
@@ -259,6 +260,30 @@ TEST_F(SpaceClientTest, WorksBeyondTheQuotaWaitForOthers) {
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_EQ(Values<float>(value->raw()), (std::vector<float>{1, 2, 3, 4}));
   EXPECT_TRUE((*space)->Send().ok());
+}
+
+TEST_F(SpaceClientTest, SoDoesWhatIsPut) {
+  v1::OpenSpaceRequest request;
+  request.mutable_quota()->set_works(4);
+  auto space = Space::Open(&client_, request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  const Context context = (*space)->NewContext();
+  const Tensor x = (*space)->Put(Floats(1), Bytes(std::vector<float>{1}));
+  const Tensor y = (*space)->Evaluate(
+      {.graph =
+           weir::testing::SpinRequest(std::chrono::milliseconds(20)).graph(),
+       .inputs = {{"x", x}},
+       .outputs = {"y"},
+       .context = context})[0];
+  std::vector<Tensor> behind;
+  for (int i = 0; i < 20; ++i) {
+    behind.push_back(
+        (*space)->Put(Floats(1), Bytes(std::vector<float>{2}), context));
+  }
+  const auto value = (*space)->Read(behind.back());
+  ASSERT_TRUE(value.ok()) << value.status();
+  const absl::Status sent = (*space)->Send();
+  EXPECT_TRUE(sent.ok()) << sent;
 }
 
 // What went with a call that nobody answered may be there, and is freed later.

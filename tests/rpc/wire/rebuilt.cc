@@ -171,6 +171,7 @@ v1::TensorPut Rebuilt(const TensorPutView& from) {
   put.set_context(from.context);
   put.set_device(std::string(from.device));
   put.set_mode(static_cast<v1::EvalMode>(from.mode));
+  put.set_work(from.work);
   return put;
 }
 
