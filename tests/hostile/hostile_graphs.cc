@@ -197,12 +197,12 @@ void AddFolded(std::vector<HostileGraph>* all) {
                                     Node("ConstantOfShape", {"taps"}, {"w"}));
   const std::string attributes =
       Attribute("pads", Ints{0, 8, 0, 8}) + Attribute("dilations", Ints{1, 8});
-  constexpr int kNodes = 20'000;
+  constexpr int kNodes = 6'000;
   for (int i = 0; i < kNodes; ++i) {
     absl::StrAppend(&folded, Node("Conv", {absl::StrCat("c", i), "w"},
                                   {absl::StrCat("c", i + 1)}, "", attributes));
   }
-  all->push_back({"20,000 convolutions of constants",
+  all->push_back({"6,000 convolutions of constants",
                   absl::StrCat(folded, Output(absl::StrCat("c", kNodes))),
                   {},
                   StatusCode::kOk});

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "kernels/backend/devices.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
@@ -37,6 +36,13 @@ int64_t PeakBytes() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} << 10;
+}
+
+// Of this process, whatever else the machine does.
+int64_t CpuSeconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec;
 }
 
 class HostileGraphsTest : public ::testing::TestWithParam<std::string> {
@@ -102,10 +108,10 @@ TEST_P(HostileGraphsTest, AreRefusedOrAnsweredAtOnce) {
   const int64_t before = PeakBytes();
   for (const HostileGraph& hostile : HostileGraphs()) {
     SCOPED_TRACE(hostile.name);
-    const Nanos start = NowNanos();
+    const int64_t start = CpuSeconds();
     const absl::Status status = Evaluate(hostile);
     // Each takes milliseconds; hours without a bound.
-    EXPECT_LT(NowNanos() - start, Nanos{20'000'000'000});
+    EXPECT_LT(CpuSeconds() - start, 20);
     if (on_cuda && hostile.cpu_only &&
         status.code() == absl::StatusCode::kUnimplemented) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(hostile.names));
