@@ -120,6 +120,8 @@ class Connection:
         # Seconds that the space lives without this process.
         self.lease = opened.lease_ns / 1e9
         self._woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # Whether the sender knows that something waits.
+        self.is_woken = False
         self._sender = threading.Thread(
             target=send_on, name="weir sender", daemon=True,
             args=(weakref.ref(self), self._woken, send_after, self.lease / 3))
@@ -398,7 +400,9 @@ class Connection:
 
     def wake(self) -> None:
         """Something waits to be sent."""
-        self._woken.put(True)
+        if not self.is_woken:
+            self.is_woken = True
+            self._woken.put(True)
 
     def check_offered(self, mode: EvalMode) -> None:
         if mode not in self.modes:

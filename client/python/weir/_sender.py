@@ -34,6 +34,7 @@ def send_on(connection: weakref.ref[Connection],
             return
         if due is not None and now >= due:
             due = None
+            there.is_woken = False  # for what comes meanwhile
             there.send_what_waits()
         if now >= renewal:
             renewal = now + renew_after

@@ -3,21 +3,19 @@ stream, which is taken up again when it breaks."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 
 from weir import errors
 from weir._channel import Channel
+from weir._outgoing import Outgoing
 from weir._proto import command_pb2, session_pb2
 
 _NUMBER = 1  # the connection's, in a space of its own
-# Of a message; the server takes so many commands.
-_MOST_COMMANDS = 1024
 # Answers that are not acknowledged: the server keeps four times as many.
 _MOST_UNTOLD = 256
 # Seconds in which a stream that broke is taken up again, and between tries.
@@ -27,21 +25,6 @@ _LONGEST_PAUSE = 1.0
 # What may be over a moment later.
 _PASSING = ("UNAVAILABLE", "UNKNOWN", "INTERNAL", "CANCELLED",
             "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")
-
-
-# The tag of SessionRequest.commands: a message, with its length before it.
-_COMMANDS = bytes([session_pb2.SessionRequest.DESCRIPTOR.fields_by_name[
-    "commands"].number << 3 | 2])
-
-
-def _varint(number: int) -> bytes:
-    """As messages have lengths."""
-    digits = bytearray()
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
 
 
 class Answers:
@@ -123,7 +106,7 @@ class Session:
         # How often it was taken up again.
         self.resumed = 0
         # To the stream; None while there is none.
-        self._outgoing: queue.SimpleQueue[bytes | None] | None = None
+        self._outgoing: Outgoing | None = None
         self._stream: Any = None
         self._outgoing, _ = self._open(resume=False)
         self._reader = threading.Thread(target=self._read_on, daemon=True,
@@ -151,9 +134,8 @@ class Session:
                     self._last += 1
                     self._unanswered[self._last] = each
                 if self._outgoing is not None:
-                    for message in self._messages(first, [
-                            command for command, _, _ in given]):
-                        self._outgoing.put(message)
+                    self._channel.calls += self._outgoing.add(
+                        first, [command for command, _, _ in given])
         if failure is not None:
             for _, answers, place in given:
                 answers.answer(place, failure)
@@ -164,37 +146,14 @@ class Session:
         self._closing.set()
         with self._lock:
             if self._outgoing is not None:
-                self._outgoing.put(None)
+                self._outgoing.end()
         self._stream.cancel()
         self._reader.join()
 
-    def _messages(self, first: int,
-                  commands: Sequence[bytes]) -> Iterator[bytes]:
-        """As few as will carry them, and no larger than the server takes."""
-        most = self._channel.max_message_bytes // 2
-        batch: list[bytes] = []
-        size = 0
-        for command in commands:
-            if batch and (size + len(command) > most or
-                          len(batch) == _MOST_COMMANDS):
-                yield self._message(first, batch)
-                first += len(batch)
-                batch, size = [], 0
-            batch.append(command)
-            size += len(command)
-        if batch:
-            yield self._message(first, batch)
-
-    def _message(self, first: int, batch: Sequence[bytes]) -> bytes:
-        """A SessionRequest. Its commands are not written a second time."""
+    def _acknowledged(self) -> int:
+        """What the next message says of it."""
         self._told = self._answered
-        self._channel.calls += 1
-        parts = [session_pb2.SessionRequest(
-            first_sequence=first,
-            acknowledged=self._answered).SerializeToString()]
-        for command in batch:
-            parts += _COMMANDS, _varint(len(command)), command
-        return b"".join(parts)
+        return self._told
 
     # The reader's thread.
 
@@ -209,7 +168,7 @@ class Session:
                 failure = errors.from_rpc_error(error)
             with self._lock:
                 if self._outgoing is not None:
-                    self._outgoing.put(None)  # ends what sends from it
+                    self._outgoing.end()
                 self._outgoing = None
             lost = self._take_up(failure)
             if lost is not None:
@@ -231,8 +190,7 @@ class Session:
             if self._answered - self._told >= _MOST_UNTOLD and (
                     self._outgoing is not None):
                 self._told = self._answered
-                self._outgoing.put(session_pb2.SessionRequest(
-                    acknowledged=self._answered).SerializeToString())
+                self._outgoing.acknowledge()
         for (_, answers, place), result in taken:
             answers.answer(place, result)
 
@@ -253,9 +211,8 @@ class Session:
                 again = [number for number in self._unanswered
                          if number > accepted]
                 if again:
-                    for message in self._messages(again[0], [
-                            self._unanswered[number][0] for number in again]):
-                        outgoing.put(message)
+                    self._channel.calls += outgoing.add(again[0], [
+                        self._unanswered[number][0] for number in again])
                 self._outgoing = outgoing
                 self.resumed += 1
             if self._closing.is_set():
@@ -271,24 +228,24 @@ class Session:
         for _, answers, place in lost.values():
             answers.answer(place, failure)
 
-    def _open(self, resume: bool) -> tuple[
-            queue.SimpleQueue[bytes | None], int]:
+    def _open(self, resume: bool) -> tuple[Outgoing, int]:
         """Begins a stream: what goes to it, and up to which number the server
         has taken commands."""
-        outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        outgoing.put(session_pb2.SessionRequest(
-            open=session_pb2.SessionOpen(session=_NUMBER, resume=resume),
-            acknowledged=self._answered).SerializeToString())
+        outgoing = Outgoing(
+            session_pb2.SessionRequest(
+                open=session_pb2.SessionOpen(session=_NUMBER, resume=resume),
+                acknowledged=self._answered),
+            self._channel.max_message_bytes // 2, self._acknowledged)
         self._stream = self._channel.stream(
-            "Evaluator/Session", iter(outgoing.get, None),
+            "Evaluator/Session", iter(outgoing),
             session_pb2.SessionEvent)
         try:
             event = next(self._stream)
         except grpc.RpcError as error:
-            outgoing.put(None)
+            outgoing.end()
             raise errors.from_rpc_error(error) from None
         except StopIteration:
-            outgoing.put(None)
+            outgoing.end()
             raise errors.Unavailable("the server ended the session") from None
         self._take(event)
         return outgoing, event.opened.accepted

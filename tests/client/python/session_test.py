@@ -7,6 +7,7 @@ import concurrent.futures
 import tempfile
 import threading
 import time
+import unittest
 
 from breaking_proxy import BreakingProxy
 from spaces_server import WithServer
@@ -14,6 +15,9 @@ import numpy as np
 import running
 import skipping
 import weir
+from weir import _outgoing as outgoing
+from weir._proto.command_pb2 import Command
+from weir._proto.session_pb2 import SessionRequest
 
 SECONDS = 60
 
@@ -26,6 +30,73 @@ class WithSession(WithServer):
         if connection.session is None:
             self.skipTest("the server offers no sessions")
         return connection
+
+
+class Outgoing(unittest.TestCase):
+    """What waits for gRPC to take it."""
+
+    def setUp(self):
+        self.answered = 0
+        self.outgoing = outgoing.Outgoing(
+            SessionRequest(open={"session": 7}), 10_000, lambda: self.answered)
+        self.taken = iter(self.outgoing)
+        self.assertEqual(self.take().open.session, 7)
+
+    def take(self):
+        return SessionRequest.FromString(next(self.taken))
+
+    def commands(self, count, label=""):
+        """Each with its number, and so many bytes more."""
+        self.last = getattr(self, "last", 0) + count
+        first = self.last - count + 1
+        return first, [Command(evaluate={
+            "work": number, "label": label}).SerializeToString()
+            for number in range(first, first + count)]
+
+    def numbers(self, message):
+        self.assertEqual(
+            [each.evaluate.work for each in message.commands],
+            list(range(message.first_sequence,
+                       message.first_sequence + len(message.commands))))
+        return message.first_sequence, len(message.commands)
+
+    def test_what_was_not_taken_takes_in_what_comes(self):
+        self.assertEqual(self.outgoing.add(*self.commands(2)), 1)
+        self.assertEqual(self.outgoing.add(*self.commands(3)), 0)
+        self.answered = 4
+        message = self.take()
+        self.assertEqual(self.numbers(message), (1, 5))
+        self.assertEqual(message.acknowledged, 4)
+        self.assertEqual(self.outgoing.add(*self.commands(1)), 1)
+        self.outgoing.end()
+        self.assertEqual(self.numbers(self.take()), (6, 1))
+        with self.assertRaises(StopIteration):
+            next(self.taken)
+
+    def test_a_message_has_bounds(self):
+        self.assertEqual(self.outgoing.add(*self.commands(1025)), 2)
+        self.assertEqual(self.numbers(self.take()), (1, 1024))
+        self.assertEqual(self.numbers(self.take()), (1025, 1))
+        # One that is larger goes by itself.
+        self.assertEqual(
+            self.outgoing.add(*self.commands(2, "x" * 20_000)), 2)
+        self.assertEqual(self.outgoing.add(*self.commands(1)), 1)
+        self.assertEqual(self.numbers(self.take()), (1026, 1))
+        self.assertEqual(self.numbers(self.take()), (1027, 1))
+        self.assertEqual(self.numbers(self.take()), (1028, 1))
+
+    def test_answers_are_acknowledged_with_what_waits(self):
+        self.answered = 300
+        self.outgoing.acknowledge()
+        self.outgoing.acknowledge()
+        self.assertEqual(self.outgoing.add(*self.commands(1)), 0)
+        message = self.take()
+        self.assertEqual((self.numbers(message), message.acknowledged),
+                         ((1, 1), 300))
+        self.outgoing.acknowledge()
+        message = self.take()
+        self.assertEqual((message.first_sequence, message.acknowledged),
+                         (0, 300))
 
 
 class Messages(WithSession):
