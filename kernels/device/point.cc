@@ -10,6 +10,15 @@ namespace weir {
 namespace {
 
 constexpr size_t kMaxFailedValues = 1024;
+constexpr size_t kMaxFailedBytes = size_t{1} << 20;
+
+size_t TextBytes(const absl::Status& status) {
+  size_t bytes = status.message().size();
+  status.ForEachPayload([&](absl::string_view, const absl::Cord& payload) {
+    bytes += payload.size();
+  });
+  return bytes;
+}
 
 }  // namespace
 
@@ -73,6 +82,7 @@ absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
     // Known before it is reached: whoever sees the value sees its failure.
     NoteFailure(value);
     failed_ahead_.erase(value);
+    const size_t bytes = TextBytes(status);
     failed_values_.insert_or_assign(value, std::move(status));
     while (!value_.compare_exchange_weak(current, value)) {
       if (value <= current) {
@@ -80,7 +90,11 @@ absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
         return NotIncreasing(value);
       }
     }
-    if (failed_values_.size() > kMaxFailedValues) ForgetOldestFailure();
+    failed_bytes_ += bytes;
+    while (failed_values_.size() > kMaxFailedValues ||
+           (failed_bytes_ > kMaxFailedBytes && failed_values_.size() > 1)) {
+      ForgetOldestFailure();
+    }
   }
   if (has_waiters_.load()) RunDueWaiters();
   return absl::OkStatus();
@@ -106,6 +120,7 @@ void Timeline::NoteFailure(uint64_t value) {
 void Timeline::ForgetOldestFailure() {
   const auto oldest = failed_values_.begin();
   forgotten_failure_ = oldest->first;
+  failed_bytes_ -= TextBytes(oldest->second);
   const auto held = held_.find(oldest->first);
   if (held != held_.end()) held->second.failure = std::move(oldest->second);
   failed_values_.erase(oldest);
@@ -244,6 +259,8 @@ Point Point::OnDevice(const Device* device) const {
 
 Timeline::WaitId Timeline::OnReached(uint64_t value,
                                      Continuation continuation) {
+  WaitId wait = 0;
+  Wanted wanted;
   std::optional<absl::Status> outcome = Outcome(value);
   if (!outcome.has_value()) {
     MutexLock lock(&mu_);
@@ -252,11 +269,16 @@ Timeline::WaitId Timeline::OnReached(uint64_t value,
     // the next Advance a lock.
     outcome = OutcomeLocked(value);
     if (!outcome.has_value()) {
-      return AddWaiter(value, {std::move(continuation)}, reach_waiters_);
+      wanted = TakeWanted(value);
+      wait = AddWaiter(value, {std::move(continuation)}, reach_waiters_);
     }
   }
-  continuation(*std::move(outcome));
-  return 0;
+  if (outcome.has_value()) {
+    continuation(*std::move(outcome));
+  } else if (wanted != nullptr) {
+    wanted();
+  }
+  return wait;
 }
 
 Timeline::WaitId Timeline::OnLaunched(uint64_t value, const Device* device,
@@ -265,6 +287,8 @@ Timeline::WaitId Timeline::OnLaunched(uint64_t value, const Device* device,
   if (device == nullptr || (device_ != nullptr && device_ != device)) {
     return OnReached(value, std::move(continuation));
   }
+  WaitId wait = 0;
+  Wanted wanted;
   std::optional<absl::Status> outcome;
   Point at;
   {
@@ -276,17 +300,53 @@ Timeline::WaitId Timeline::OnLaunched(uint64_t value, const Device* device,
       if (const Backed* backing = FindBacking(value, device)) {
         at = backing->at;
       } else {
-        return AddWaiter(value, {std::move(continuation), device},
+        wanted = TakeWanted(value);
+        wait = AddWaiter(value, {std::move(continuation), device},
                          launch_waiters_);
       }
     }
   }
   if (outcome.has_value()) {
     continuation(*std::move(outcome));
-  } else {
+  } else if (wait == 0) {
     at.timeline->OnLaunched(at.value, device, std::move(continuation));
+  } else if (wanted != nullptr) {
+    wanted();
   }
-  return 0;
+  return wait;
+}
+
+void Timeline::OnWanted(uint64_t value, absl::AnyInvocable<void()> wanted) {
+  {
+    MutexLock lock(&mu_);
+    // Whatever reaches the value from here on lets go of it.
+    has_waiters_.store(true);
+    if (OutcomeLocked(value).has_value()) return;
+    const auto waits = [value](const WaiterMap& waiters) {
+      return !waiters.empty() && waiters.begin()->first.first <= value;
+    };
+    if (!waits(reach_waiters_) && !waits(launch_waiters_)) {
+      wanted_.emplace(value, std::move(wanted));
+      return;
+    }
+    wanted_.emplace(value, nullptr);
+  }
+  wanted();
+}
+
+void Timeline::Want(uint64_t value) {
+  Wanted wanted;
+  {
+    MutexLock lock(&mu_);
+    wanted = TakeWanted(value);
+  }
+  if (wanted != nullptr) wanted();
+}
+
+Timeline::Wanted Timeline::TakeWanted(uint64_t value) {
+  const auto found = wanted_.lower_bound(value);
+  if (found == wanted_.end()) return nullptr;
+  return std::exchange(found->second, nullptr);
 }
 
 Timeline::WaitId Timeline::AddWaiter(uint64_t value, Waiter waiter,
@@ -343,8 +403,14 @@ size_t Timeline::failures() const {
 
 void Timeline::RunDueWaiters() {
   std::vector<std::pair<Continuation, absl::Status>> due;
+  std::vector<Wanted> reached;  // go without the lock
   {
     MutexLock lock(&mu_);
+    const uint64_t value = failure_.ok() ? value_.load() : kMaxValue;
+    while (!wanted_.empty() && wanted_.begin()->first <= value) {
+      reached.push_back(std::move(wanted_.begin()->second));
+      wanted_.erase(wanted_.begin());
+    }
     // Values are in order and outcomes are known up to some value, so the
     // first pending one ends the search.
     while (!launch_waiters_.empty()) {
@@ -366,7 +432,8 @@ void Timeline::RunDueWaiters() {
       reach_waiters_.erase(first);
     }
     has_launch_waiters_.store(!launch_waiters_.empty());
-    has_waiters_.store(!launch_waiters_.empty() || !reach_waiters_.empty());
+    has_waiters_.store(!launch_waiters_.empty() || !reach_waiters_.empty() ||
+                       !wanted_.empty());
   }
   for (auto& [continuation, status] : due) continuation(std::move(status));
 }

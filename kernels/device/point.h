@@ -87,8 +87,8 @@ class WEIR_EXPORT Timeline {
 
   // Empty while pending; OK or the failure once reached (a failure may be known
   // before: FailAhead). 0 was reached from the beginning. Remembered for all
-  // values that are held (HeldPoint), and for those after the newest 1,024
-  // failures; for others the answer is DATA_LOSS.
+  // values that are held (HeldPoint), and for those after the newest failures,
+  // 1,024 with 1 MiB of text at most; for others the answer is DATA_LOSS.
   std::optional<absl::Status> Outcome(uint64_t value) const;
 
   // `value`, which the host advances, is going to be reached when `at` is, a
@@ -111,6 +111,15 @@ class WEIR_EXPORT Timeline {
   // True if the continuation will never run; false if it has run, is running,
   // or waits for what backs the value to be launched.
   bool CancelWait(WaitId id);
+
+  // `wanted` runs once: on the thread that is the first to wait for `value`, or
+  // for a lesser one that nothing else with a `wanted` reaches before; at once
+  // if somebody waits already. It notes and posts, whatever locks that thread
+  // has. It goes without that when `value` is reached or the whole has failed.
+  // For who moves the timeline only if somebody needs that.
+  void OnWanted(uint64_t value, absl::AnyInvocable<void()> wanted);
+  // As if somebody waited for `value`.
+  void Want(uint64_t value);
 
   // Continuations that wait.
   size_t waits() const;
@@ -150,6 +159,10 @@ class WEIR_EXPORT Timeline {
   absl::Status Forgotten(uint64_t value) const;
   absl::Status FailureOf(uint64_t value) const;
   void RunDueWaiters();
+  using Wanted = absl::AnyInvocable<void()>;
+  // Who is to be told that somebody waits for `value`; null: nobody, or he has
+  // been.
+  Wanted TakeWanted(uint64_t value) WEIR_REQUIRES(mu_);
   WaitId AddWaiter(uint64_t value, Waiter waiter, WaiterMap& waiters)
       WEIR_REQUIRES(mu_);
   // Moves the waiters for exactly `value` to `taken`; of those for a launch,
@@ -181,8 +194,11 @@ class WEIR_EXPORT Timeline {
   WaiterMap reach_waiters_ WEIR_GUARDED_BY(mu_);
   WaiterMap launch_waiters_ WEIR_GUARDED_BY(mu_);
   std::unordered_map<WaitId, uint64_t> wait_keys_ WEIR_GUARDED_BY(mu_);
+  // By value, until that is reached; null once told.
+  std::multimap<uint64_t, Wanted> wanted_ WEIR_GUARDED_BY(mu_);
   std::vector<Backed> backed_ WEIR_GUARDED_BY(mu_);  // by value
   std::map<uint64_t, absl::Status> failed_values_ WEIR_GUARDED_BY(mu_);
+  size_t failed_bytes_ WEIR_GUARDED_BY(mu_) = 0;  // of their texts
   std::map<uint64_t, absl::Status> failed_ahead_ WEIR_GUARDED_BY(mu_);
   uint64_t forgotten_failure_ WEIR_GUARDED_BY(mu_) = 0;  // the newest of them
   std::map<uint64_t, Held> held_ WEIR_GUARDED_BY(mu_);

@@ -68,18 +68,25 @@ size_t DeferredSet::size() const {
   return works_.size();
 }
 
-void DeferredSet::Add(std::shared_ptr<Work> work) {
+uint64_t DeferredSet::added() const {
+  MutexLock lock(&mu_);
+  return added_;
+}
+
+uint64_t DeferredSet::Add(std::shared_ptr<Work> work) {
   MutexLock lock(&mu_);
   // It may have been cancelled before it was known to be here.
   const bool wanted = work->Wanted(NowNanos()).ok();
   const Nanos deadline = work->request.deadline;
   work->deferred_number_ = ++added_;
+  work->awaited_ = false;
   works_.push_back(std::move(work));
   if (wanted) {
     SetTimer(deadline);
   } else {
     PostGiveUp();
   }
+  return added_;
 }
 
 uint64_t DeferredSet::Number(const Work& work) { return work.deferred_number_; }
@@ -99,8 +106,44 @@ DeferredSet::Works DeferredSet::TakeBefore(const Work& work,
 
 DeferredSet::Works DeferredSet::TakeAll() {
   MutexLock lock(&mu_);
-  added_ = 0;
   return Take(works_.size());
+}
+
+DeferredSet::Line::iterator DeferredSet::From(uint64_t number) {
+  return std::lower_bound(works_.begin(), works_.end(), number,
+                          [](const std::shared_ptr<Work>& work, uint64_t from) {
+                            return Number(*work) < from;
+                          });
+}
+
+std::shared_ptr<Work> DeferredSet::TakeUnread(uint64_t below) {
+  MutexLock lock(&mu_);
+  for (auto at = From(below); at != works_.begin();) {
+    --at;
+    if ((*at)->awaited_ || !(*at)->IsUnread(*at)) continue;
+    std::shared_ptr<Work> unread = std::move(*at);
+    works_.erase(at);
+    WereTaken();
+    return unread;
+  }
+  return nullptr;
+}
+
+void DeferredSet::Want(uint64_t number, Executor::Task run) {
+  MutexLock lock(&mu_);
+  const auto awaited = From(number);
+  if (awaited == works_.end() || Number(**awaited) != number) return;
+  (*awaited)->awaited_ = true;
+  if (number <= wanted_) return;
+  // What the executor was given for lesser ones takes this one, too.
+  const bool posted = !works_.empty() && Number(*works_.front()) <= wanted_;
+  wanted_ = number;
+  if (!posted) executor_->Post(std::move(run));
+}
+
+DeferredSet::Works DeferredSet::TakeWanted() {
+  MutexLock lock(&mu_);
+  return Take(static_cast<size_t>(From(wanted_ + 1) - works_.begin()));
 }
 
 DeferredSet::Works DeferredSet::Take(size_t count) {
@@ -108,11 +151,14 @@ DeferredSet::Works DeferredSet::Take(size_t count) {
   Works taken(std::make_move_iterator(works_.begin()),
               std::make_move_iterator(end));
   works_.erase(works_.begin(), end);
-  if (works_.empty()) {
-    timer_.Stop();
-    posted_ = false;  // from here on that may be dropped
-  }
+  WereTaken();
   return taken;
+}
+
+void DeferredSet::WereTaken() {
+  if (!works_.empty()) return;
+  timer_.Stop();
+  posted_ = false;  // from here on that may be dropped
 }
 
 void DeferredSet::Sweep() {

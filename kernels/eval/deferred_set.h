@@ -41,8 +41,11 @@ class WEIR_EXPORT DeferredSet
   DeferredSet& operator=(const DeferredSet&) = delete;
 
   size_t size() const;
-  void Add(std::shared_ptr<Work> work);
-  // Its number among those added since the last TakeAll, from 1.
+  // Works that were added, ever.
+  uint64_t added() const;
+  // Returns its number. It may be over, and gone, by then.
+  uint64_t Add(std::shared_ptr<Work> work);
+  // Its number among all that were added, from 1.
   static uint64_t Number(const Work& work);
 
   // Takes out what `work`, of the context `here` as these are, reads or comes
@@ -51,6 +54,18 @@ class WEIR_EXPORT DeferredSet
   // for these, all but what waits for it and what comes behind that.
   Works TakeBefore(const Work& work, const EvalContext& here);
   Works TakeAll();
+  // Takes out the last of those with lesser numbers than `below` that nobody
+  // reads (Work::IsUnread) or waits for (Want); null if there is none. Whoever
+  // ends it lets go of what it reads.
+  std::shared_ptr<Work> TakeUnread(uint64_t below);
+
+  // Somebody waits for what becomes of the one with this number: if it is here,
+  // it is never unread, and `run` is posted to the executor, once for all that
+  // are wanted until it takes them (TakeWanted).
+  void Want(uint64_t number, Executor::Task run);
+  // Takes out those that are wanted, and what was added before the last of
+  // them.
+  Works TakeWanted();
 
   // A work may not be wanted any more (Work::Wanted): it goes, later.
   void Sweep();
@@ -62,7 +77,10 @@ class WEIR_EXPORT DeferredSet
   using Line = std::deque<std::shared_ptr<Work>>;
   static bool MayWaitElsewhere(const Work& work, const EvalContext& here,
                                const Line& deferred);
+  // The first with this number or a greater one.
+  Line::iterator From(uint64_t number) WEIR_REQUIRES(mu_);
   Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
+  void WereTaken() WEIR_REQUIRES(mu_);
   void GiveUpUnwanted();
   void PostGiveUp() WEIR_REQUIRES(mu_);
   void SetTimer(Nanos at) WEIR_REQUIRES(mu_);
@@ -73,7 +91,8 @@ class WEIR_EXPORT DeferredSet
 
   mutable Mutex mu_;
   Line works_ WEIR_GUARDED_BY(mu_);
-  uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;  // since TakeAll
+  uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t wanted_ WEIR_GUARDED_BY(mu_) = 0;  // the newest of the wanted
   bool posted_ WEIR_GUARDED_BY(mu_) = false;
   DeadlineTimer timer_ WEIR_GUARDED_BY(mu_);  // set while a work is here
 };

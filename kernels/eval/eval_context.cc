@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/joined_work.h"
 
@@ -100,22 +101,28 @@ void Activation::Leave() {
 void EvalContext::Submit(Work* work, WorkObserver* observer) {
   const std::shared_ptr<EvalContext> self = shared_from_this();
   work->Accept(mode_, observer);
-  Enqueue(work, /*was_deferred=*/false);
+  Enqueue(work);
 }
 
-void EvalContext::Enqueue(Work* work, bool was_deferred) {
+void EvalContext::Enqueue(Work* work) {
   work->SetContext(shared_from_this());
-  if (!was_deferred) RunDeferred(deferred_->TakeBefore(*work, *this));
-  const uint64_t number =
-      order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
+  AllPlaced before;
+  uint64_t number = 0;
+  {
+    MutexLock lock(&placing_);
+    before = PlaceDeferred(deferred_->TakeBefore(*work, *this));
+    number = order_.Take(1, options_.max_pending);
+    if (number != 0) {
+      DrawSeed(*work);
+      work->Place(order_.timeline(), number);
+      queue_->Append(work);
+    }
+  }
+  Begin(before);
   if (number == 0) {
     work->Refuse(Full("unfinished", options_.max_pending));
     return;
   }
-  if (!was_deferred) DrawSeed(*work);
-  work->Place(order_.timeline(), number);
-  // Nobody else submits meanwhile: numbers follow the order of the queue.
-  queue_->Append(work);
   work->Start();
 }
 
@@ -144,7 +151,10 @@ void EvalContext::EndPlaced(const Work& work) {
     MutexLock lock(&mu_);
     ++failed_total_;
     if (failed_.size() >= FlushResult::kMaxFailedKept) failed_.pop_front();
-    failed_.push_back({work.number(), work.request.label, work.status()});
+    failed_.push_back({.number = work.number(),
+                       .tag = work.request.tag,
+                       .label = work.request.label,
+                       .status = work.status()});
   }
   order_.End(work.number(), work.status());
 }
@@ -160,30 +170,70 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   if (raw->mode() != EvalMode::kDeferred ||
       raw->return_at_ == WorkState::kCompleted) {
     raw->KeepSelf(std::move(work));
-    Enqueue(raw, /*was_deferred=*/false);
+    Enqueue(raw);
     return;
   }
-  // What is accepted is run: it needs room among the unfinished ones as well.
   absl::Status accepted;
-  if (deferred_->size() >= options_.max_pending) {
-    accepted = Full("deferred", options_.max_pending);
-  } else if (unfinished() + deferred_->size() >= 2 * options_.max_pending) {
-    accepted = Full("unfinished or deferred", 2 * options_.max_pending);
-  } else {
-    accepted = raw->memory_.OwnInputs(engine_->pinned());
+  {
+    MutexLock lock(&placing_);
+    accepted = HasRoomForDeferred();
   }
+  if (accepted.ok()) accepted = raw->memory_.OwnInputs(engine_->pinned());
   if (!accepted.ok()) {
     raw->Refuse(std::move(accepted));
     return;
   }
-  DrawSeed(*raw);
+  {
+    MutexLock lock(&placing_);
+    DrawSeed(*raw);
+  }
   raw->Defer(
       ContextTimeline(absl::StrCat("a deferred work of context ", id_), id_),
       deferred_);
-  deferred_->Add(std::move(work));
+  const Point end = raw->point();
+  const auto signal = raw->request.signal;
+  const uint64_t number = deferred_->Add(std::move(work));
+  RunOnceWanted(end, number);
+  for (const Signal& each : signal) {
+    RunOnceWanted({each.timeline, each.value}, number);
+  }
 }
 
-void EvalContext::RunDeferred(DeferredSet::Works works) {
+absl::Status EvalContext::HasRoomForDeferred() {
+  if (deferred_->size() >= options_.max_pending) {
+    return Full("deferred", options_.max_pending);
+  }
+  // What is accepted is run: it needs room among the unfinished ones as well.
+  if (unfinished() + deferred_->size() >= 2 * options_.max_pending) {
+    return Full("unfinished or deferred", 2 * options_.max_pending);
+  }
+  return absl::OkStatus();
+}
+
+void EvalContext::RunOnceWanted(const Point& point, uint64_t number) {
+  // Whoever waits may hold locks: it ends no context, and runs nothing.
+  point.timeline->OnWanted(
+      point.value, [set = std::weak_ptr<DeferredSet>(deferred_),
+                    context = weak_from_this(), number] {
+        const std::shared_ptr<DeferredSet> deferred = HoldIfThere(set);
+        if (deferred == nullptr) return;
+        deferred->Want(number, [context] {
+          if (const auto self = HoldIfThere(context)) self->RunWanted();
+        });
+      });
+}
+
+void EvalContext::RunWanted() {
+  AllPlaced placed;
+  {
+    MutexLock lock(&placing_);
+    placed = PlaceDeferred(deferred_->TakeWanted());
+  }
+  Begin(placed);
+}
+
+EvalContext::AllPlaced EvalContext::PlaceDeferred(DeferredSet::Works works) {
+  AllPlaced placed;
   for (size_t i = 0; i < works.size();) {
     const size_t count =
         JoinedWork::CountJoinable(absl::MakeSpan(works).subspan(i), *this);
@@ -194,7 +244,7 @@ void EvalContext::RunDeferred(DeferredSet::Works works) {
       auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
           std::make_move_iterator(first), std::make_move_iterator(end)));
       if (joined->makes_results()) {
-        EnqueueJoined(std::move(joined));
+        placed.push_back({.joined = PlaceJoined(std::move(joined))});
         continue;
       }
       std::copy(joined->members().begin(), joined->members().end(), first);
@@ -202,31 +252,60 @@ void EvalContext::RunDeferred(DeferredSet::Works works) {
     for (auto it = first; it != end; ++it) {
       Work* const work = it->get();
       work->KeepSelf(std::move(*it));
-      Enqueue(work, /*was_deferred=*/true);
+      work->SetContext(shared_from_this());
+      work->Place(order_.timeline(), order_.Take(1, SIZE_MAX));
+      queue_->Append(work);
+      placed.push_back({.work = work});
+    }
+  }
+  return placed;
+}
+
+void EvalContext::Begin(const AllPlaced& placed) {
+  for (const Placed& each : placed) {
+    if (each.joined != nullptr) {
+      BeginJoined(each.joined);
+    } else {
+      each.work->Start();
     }
   }
 }
 
 FlushResult EvalContext::Flush() {
   FlushResult result;
-  DeferredSet::Works deferred = deferred_->TakeAll();
+  uint64_t flushed = 0;
+  {
+    MutexLock lock(&placing_);
+    flushed = flushed_;
+  }
+  const auto name = [flushed](const Work& work, uint64_t number) {
+    return FlushedWork{.tag = work.request.tag,
+                       .label = work.request.label,
+                       .position = DeferredSet::Number(work) - flushed,
+                       .number = number};
+  };
   // From the last to the first: giving up what nobody reads may set its
   // producers free as well.
-  for (size_t i = deferred.size(); i-- > 0;) {
-    if (!deferred[i]->IsUnread(deferred[i])) continue;
-    result.dropped.push_back(DeferredSet::Number(*deferred[i]));
-    deferred[i]->End(absl::CancelledError("nobody waits for it"),
-                     /*launched=*/false);
-    deferred[i] = nullptr;
+  uint64_t number = UINT64_MAX;
+  while (const auto unread = deferred_->TakeUnread(number)) {
+    number = DeferredSet::Number(*unread);
+    result.dropped.push_back(name(*unread, 0));
+    unread->End(absl::CancelledError("nobody waits for it"),
+                /*launched=*/false);
   }
   std::reverse(result.dropped.begin(), result.dropped.end());
-  std::erase(deferred, nullptr);
-  // Numbers follow the order; nobody else submits meanwhile.
-  const uint64_t last = order_.last();
-  for (size_t i = 0; i < deferred.size(); ++i) {
-    result.executed.push_back(last + 1 + i);
+  AllPlaced placed;
+  {
+    MutexLock lock(&placing_);
+    flushed_ = deferred_->added();
+    DeferredSet::Works deferred = deferred_->TakeAll();
+    number = order_.last();
+    for (const std::shared_ptr<Work>& work : deferred) {
+      result.executed.push_back(name(*work, ++number));
+    }
+    placed = PlaceDeferred(std::move(deferred));
   }
-  RunDeferred(std::move(deferred));
+  Begin(placed);
   MutexLock lock(&mu_);
   result.failed.assign(std::make_move_iterator(failed_.begin()),
                        std::make_move_iterator(failed_.end()));
@@ -237,7 +316,7 @@ FlushResult EvalContext::Flush() {
 
 // -- Works that run as one ----------------------------------------------------
 
-void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
+JoinedWork* EvalContext::PlaceJoined(std::unique_ptr<JoinedWork> owned) {
   JoinedWork* const joined = owned.release();  // EndJoined takes it back
   Work& work = joined->work();
   uint64_t number = order_.Take(joined->members().size(), SIZE_MAX);
@@ -248,12 +327,15 @@ void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
   work.BeginJoined(number - 1);
   work.SetContext(shared_from_this());
   queue_->Append(&work);
+  MutexLock lock(&mu_);
+  joined_.push_back(joined);
+  return joined;
+}
+
+void EvalContext::BeginJoined(JoinedWork* joined) {
+  Work& work = joined->work();
   for (const std::shared_ptr<Work>& member : joined->members()) {
     member->Advance(WorkState::kEnqueued);
-  }
-  {
-    MutexLock lock(&mu_);
-    joined_.push_back(joined);
   }
   ProgramCache& programs = engine_->programs();
   work.AwaitCache(programs, [&] {

@@ -55,16 +55,27 @@ struct ContextOptions {
 // A work that ended in an error nobody has been told about yet.
 struct FailedWork {
   uint64_t number = 0;
+  uint64_t tag = 0;  // WorkRequest::tag
   std::string label;
   absl::Status status;
 };
 
+// A work that was deferred.
+struct FlushedWork {
+  uint64_t tag = 0;  // WorkRequest::tag
+  std::string label;
+  // As it was deferred since the last Flush, from 1.
+  uint64_t position = 0;
+  uint64_t number = 0;  // in the context's order; 0: it has no place there
+};
+
 struct FlushResult {
-  std::vector<uint64_t> executed;  // deferred works that were submitted
-  // Deferred works whose results were given up unread, as they were deferred
-  // since the last Flush, from 1: never run, ended with CANCELLED. Of those
-  // that were cancelled or late before, their observers alone are told.
-  std::vector<uint64_t> dropped;
+  // Deferred works that were submitted. Of those that a use had run before, or
+  // that were cancelled or late, their observers alone are told.
+  std::vector<FlushedWork> executed;
+  // Deferred works whose results were given up unread: never run, ended with
+  // CANCELLED.
+  std::vector<FlushedWork> dropped;
   // Since the last Flush: the newest kMaxFailedKept of `failed_total`.
   std::vector<FailedWork> failed;
   uint64_t failed_total = 0;
@@ -116,16 +127,35 @@ class WEIR_EXPORT EvalContext
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer);
   FlushResult Flush();
 
-  // Gives the work its place in the order and has it start. A work that was
-  // deferred has its room, and its seed, already.
-  void Enqueue(Work* work, bool was_deferred);
+  // What has its place in the order and in the queue, in that order, and has
+  // not begun: each is lent to whoever gave it the place.
+  struct Placed {
+    Work* work = nullptr;  // one of the two
+    JoinedWork* joined = nullptr;
+  };
+  using AllPlaced = std::vector<Placed>;
+  void Begin(const AllPlaced& placed);
+
+  // Gives the work its place, behind deferred ones that it needs, and has it
+  // begin.
+  void Enqueue(Work* work);
   void DrawSeed(Work& work);
   // CONTEXT_FULL; `works` are "unfinished", for example.
   absl::Status Full(const char* works, size_t limit) const;
+  // Whether one more may be deferred.
+  absl::Status HasRoomForDeferred() WEIR_REQUIRES(placing_);
 
-  // In their order; neighbors that can be joined run as one graph.
-  void RunDeferred(DeferredSet::Works works);
-  void EnqueueJoined(std::unique_ptr<JoinedWork> owned);
+  // In their order; neighbors that can be joined are to run as one graph. They
+  // have their room, and their seeds, already.
+  AllPlaced PlaceDeferred(DeferredSet::Works works) WEIR_REQUIRES(placing_);
+  JoinedWork* PlaceJoined(std::unique_ptr<JoinedWork> owned)
+      WEIR_REQUIRES(placing_);
+  void BeginJoined(JoinedWork* joined);
+  // On the executor, whoever is inside: others wait for some of the deferred.
+  void RunWanted();
+  // As soon as anybody waits for `point`, or does so already, the deferred work
+  // with this number is wanted.
+  void RunOnceWanted(const Point& point, uint64_t number);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
   // What a joined work waits for in the program cache, if a member was
   // cancelled.
@@ -155,6 +185,13 @@ class WEIR_EXPORT EvalContext
   EvalMode mode_;
   RngState rng_;
 
+  // Who takes works out of the set, or gives places, has it until they stand in
+  // the queue: so places there follow the order of submission, though others
+  // than the owner have works run that they wait for.
+  Mutex placing_;
+  // How many had been deferred at the last Flush.
+  uint64_t flushed_ WEIR_GUARDED_BY(placing_) = 0;
+
   Mutex mu_;
   std::vector<JoinedWork*> joined_ WEIR_GUARDED_BY(mu_);  // that have not ended
   std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
@@ -178,21 +215,28 @@ class WEIR_EXPORT Activation {
 
   // Takes `work` (which holds its request) and resolves its settings now. Every
   // outcome, refusal included, is told to `observer`. `work` and `observer`
-  // stay until OnDone. REQUIRES: the mode is not kDeferred (see Defer).
+  // stay until OnDone. REQUIRES: the mode is not kDeferred (see Defer), or some
+  // output is read inline.
   void Submit(Work* work, WorkObserver* observer) {
     context_->Submit(work, observer);
   }
 
-  // As Submit, in any mode. Under kDeferred the work waits for Flush, or for a
-  // work of this context that reads it or comes after it. At Flush it is
-  // dropped if nobody else holds it or its point and it has no signal; when the
-  // context is closed it ends with CANCELLED. The work's last reference may be
-  // let go of a moment after OnDone: who then ends the engine keeps one.
+  // As Submit, in any mode. Under kDeferred the work waits for Flush, for a
+  // work of this context that reads it or comes after it, or for anybody who
+  // waits for its point or for a signal of its: then it is run, with those that
+  // were deferred before it, and whoever needs it does not enter the context.
+  // `work` is held for those who want what it makes: at Flush it is dropped if
+  // nobody else holds this pointer, or its point, and it has no signal. So who
+  // merely keeps the object until it is over gives a pointer with counts of its
+  // own. When the context is closed what is deferred ends with CANCELLED. The
+  // last reference may be let go of a moment after OnDone: who then ends the
+  // engine keeps one.
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
     context_->Defer(std::move(work), observer);
   }
 
-  // Submits what was deferred, in order, and tells what failed since last time.
+  // Submits what was deferred, in order, and tells what failed since last time,
+  // whoever was told of it meanwhile.
   // Works that brought their graphs are joined and compiled as one; what is
   // submitted later runs when that is done. Does not wait.
   FlushResult Flush() { return context_->Flush(); }

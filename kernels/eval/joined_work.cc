@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/holders.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 
@@ -186,6 +187,22 @@ bool JoinedWork::AllWanted() const {
                      [now](const std::shared_ptr<Work>& member) {
                        return member->Wanted(now).ok();
                      });
+}
+
+absl::Status JoinedWork::TellKept(const Plan& plan) {
+  std::vector<std::vector<const TensorMeta*>> kept;
+  for (const std::shared_ptr<Work>& member : members_) {
+    kept.emplace_back(member->request.outputs.size(), nullptr);
+  }
+  for (size_t i = 0; i < interface_.outputs.size(); ++i) {
+    const PartValue of = interface_.outputs[i];
+    kept[of.part][of.index] = &plan.outputs()[i].meta;
+  }
+  for (size_t i = 0; i < members_.size(); ++i) {
+    WEIR_RETURN_IF_ERROR(
+        members_[i]->observer_->OnJoined(*members_[i], kept[i]));
+  }
+  return absl::OkStatus();
 }
 
 void JoinedWork::HandOut(bool succeeded) {

@@ -51,6 +51,10 @@ class JoinedWork {
   bool AnyCancelled() const;
   bool AllWanted() const;  // none is cancelled or late
 
+  // `plan` is the joined work's: tells the members' observers what is kept for
+  // each (WorkObserver::OnJoined), up to the first that refuses.
+  absl::Status TellKept(const Plan& plan);
+
   // Gives the members their report and, if it succeeded, what the joined work
   // kept for them.
   void HandOut(bool succeeded);

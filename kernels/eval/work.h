@@ -65,6 +65,14 @@ class WEIR_EXPORT WorkObserver {
   // before anything is taken for it. At most once, on the submitting thread or
   // the executor's; not for a deferred work that runs joined with others.
   virtual absl::Status OnPlanned(Work&) { return absl::OkStatus(); }
+  // In place of that, of a deferred work that is to run joined with others:
+  // what of its outputs, by Program::outputs(), is kept outside of them; null
+  // for others. An error has all of them run one by one, as any failure of the
+  // joined run has: then OnPlanned comes, too.
+  virtual absl::Status OnJoined(Work&,
+                                absl::Span<const TensorMeta* const> /*kept*/) {
+    return absl::OkStatus();
+  }
   // It has its lane and memory, and goes to the stream now: its time in queues
   // is over. At most once, before OnDone, on the submitting thread or the
   // executor's; not for a deferred work that runs joined with others.
@@ -109,7 +117,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   const SyncReport& report() const { return report_; }
   uint64_t number() const { return number_; }  // in its context, from 1
   // Reached when the work is done; a dependant in any context may wait on it,
-  // though it be deferred yet. Null if it was not accepted.
+  // and has it run thereby if it is deferred. Null if it was not accepted.
   Point point() const;
   EvalMode mode() const { return mode_; }
   // The request's, or what was drawn for it; 0 if it has none and its program
@@ -232,8 +240,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   void Return();               // OnReturn, once
   void Reset();
 
-  // Deferred, and nobody waits for it or for what it makes. REQUIRES: the
-  // caller holds it, once.
+  // Deferred, and nobody holds it, its point or a moment that it signals.
+  // REQUIRES: the caller holds it, once.
   bool IsUnread(const std::shared_ptr<Work>& holder) const {
     return !HeldByOthers(holder) && !HeldByOthers(deferred_end_) &&
            request.signal.empty();
@@ -256,7 +264,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::shared_ptr<Timeline> timeline_;  // the context's, with a place on it
   WorkObserver* observer_ = nullptr;
   std::shared_ptr<Work> self_;    // deferred works keep themselves until done
-  uint64_t deferred_number_ = 0;  // since the last Flush, from 1
+  uint64_t deferred_number_ = 0;  // DeferredSet::Number
+  bool awaited_ = false;          // DeferredSet::Want
   // Of a work that was deferred: at 1 once it is done.
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work

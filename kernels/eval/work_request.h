@@ -31,9 +31,8 @@ struct InputSource {
   // Or a tensor on the engine's device; the work is ordered after its writer.
   Tensor tensor;
   // Or an output of an earlier work, done or not, of whichever context of the
-  // engine; kept until this work is done. It was submitted before. One that
-  // this context has deferred is run first; one that another context has is
-  // waited for until that runs it.
+  // engine; kept until this work is done. It was submitted before. One that is
+  // deferred is run first, in its context.
   std::shared_ptr<Work> producer;
   size_t producer_output = 0;
 };
@@ -69,6 +68,7 @@ struct WorkRequest {
   Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
                                  // begins after it
   std::string label;             // for errors and reports
+  uint64_t tag = 0;  // by which whoever asks knows it, as Flush tells
   // Who asks: owners take turns where plans are made, and share the room there.
   // Stays until the work is done. Empty: nobody.
   std::string_view owner;

@@ -305,12 +305,11 @@ bool Work::Planned(std::shared_ptr<const Plan> plan) {
   report_.planned_at = NowNanos();
   Engine& engine = context()->engine();
   memory_.SetPlan(plan_.get(), engine.device().host_addressable());
-  if (joined_ == nullptr) {
-    absl::Status wanted = observer_->OnPlanned(*this);
-    if (!wanted.ok()) {
-      EndUnlaunched(std::move(wanted));
-      return false;
-    }
+  absl::Status wanted = joined_ == nullptr ? observer_->OnPlanned(*this)
+                                           : joined_->TellKept(*plan_);
+  if (!wanted.ok()) {
+    EndUnlaunched(std::move(wanted));
+    return false;
   }
   if (ReturnsBeforeLaunch() && !returned_) {
     // The caller may change its bytes from now on.

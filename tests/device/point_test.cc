@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error_info.h"
@@ -63,6 +66,27 @@ TEST(TimelineTest, OldFailuresAreForgottenNotInvented) {
   EXPECT_EQ(timeline.Outcome(1)->code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(timeline.Outcome(2)->code(), absl::StatusCode::kInternal);
   EXPECT_EQ(timeline.Outcome(1025)->code(), absl::StatusCode::kInternal);
+}
+
+// However few they are, they hold no more text than this.
+TEST(TimelineTest, FailuresAreForgottenForTheirTextToo) {
+  constexpr uint64_t kValues = 100;
+  const std::string text(100'000, 'x');
+  Timeline timeline("context 1");
+  for (uint64_t value = 1; value <= kValues; ++value) {
+    ASSERT_TRUE(timeline.Advance(value, absl::InternalError(text)).ok());
+  }
+  EXPECT_LE(timeline.failures(), (size_t{1} << 20) / text.size());
+  EXPECT_GE(timeline.failures(), 9u);
+  EXPECT_TRUE(absl::IsInternal(*timeline.Outcome(kValues)));
+  EXPECT_TRUE(absl::IsDataLoss(*timeline.Outcome(1)));
+  // The newest stays, however long it is.
+  const std::string longest(3 << 20, 'y');
+  ASSERT_TRUE(timeline.Advance(kValues + 1, absl::InternalError(longest)).ok());
+  EXPECT_EQ(timeline.failures(), 1u);
+  EXPECT_TRUE(absl::IsInternal(*timeline.Outcome(kValues + 1)));
+  ASSERT_TRUE(timeline.Advance(kValues + 2, absl::InternalError("z")).ok());
+  EXPECT_EQ(timeline.failures(), 1u);
 }
 
 TEST(TimelineTest, WhatIsHeldIsNotForgotten) {
@@ -327,6 +351,88 @@ TEST(TimelineTest, AContinuationMayUseOrDropTheTimeline) {
   EXPECT_TRUE(raw->Advance(1).ok());
   EXPECT_TRUE(nested);
   EXPECT_EQ(timeline, nullptr);
+}
+
+// -- Who is to be told that somebody waits ------------------------------------
+
+TEST(TimelineWantedTest, ToldOnceByTheFirstWhoWaits) {
+  int told = 0, woken = 0;
+  Timeline timeline("t");
+  const auto wait = [&](uint64_t value) {
+    return timeline.OnReached(value, [&](const absl::Status&) { ++woken; });
+  };
+  timeline.OnWanted(5, [&] { ++told; });
+  EXPECT_EQ(timeline.Outcome(5), std::nullopt);
+  EXPECT_EQ(told, 0) << "who asks does not wait";
+  wait(6);
+  EXPECT_EQ(told, 0) << "that is beyond it";
+  wait(3);
+  EXPECT_EQ(told, 1);
+  wait(5);
+  timeline.Want(5);
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(timeline.Advance(5).ok());
+  EXPECT_EQ(woken, 2);
+}
+
+TEST(TimelineWantedTest, TheLeastThatIsEnoughIsTold) {
+  Timeline timeline("t");
+  std::vector<uint64_t> told;
+  for (const uint64_t value : {9u, 4u, 6u}) {
+    timeline.OnWanted(value, [&told, value] { told.push_back(value); });
+  }
+  timeline.Want(5);
+  timeline.Want(6);
+  EXPECT_EQ(told, std::vector<uint64_t>({6}));
+  timeline.OnReached(1, [](const absl::Status&) {});
+  timeline.OnReached(2, [](const absl::Status&) {});
+  EXPECT_EQ(told, std::vector<uint64_t>({6, 4}));
+}
+
+TEST(TimelineWantedTest, ToldAtOnceIfSomebodyWaits) {
+  Timeline timeline("t");
+  int told = 0;
+  const Timeline::WaitId wait =
+      timeline.OnReached(2, [](const absl::Status&) {});
+  timeline.OnWanted(1, [&] { ++told; });
+  EXPECT_EQ(told, 0);
+  timeline.OnWanted(2, [&] { ++told; });
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(timeline.CancelWait(wait));
+  timeline.OnWanted(3, [&] { ++told; });
+  EXPECT_EQ(told, 1);
+}
+
+TEST(TimelineWantedTest, ToldByWhoWaitsForALaunch) {
+  Timeline timeline("t");
+  int told = 0;
+  timeline.OnWanted(1, [&] { ++told; });
+  timeline.OnLaunched(1, kDevice, [](const absl::Status&) {});
+  EXPECT_EQ(told, 1);
+}
+
+// It keeps what it holds no longer than until the value is over.
+TEST(TimelineWantedTest, GoesUntoldWithItsValue) {
+  for (const int how : {0, 1, 2, 3}) {
+    SCOPED_TRACE(how);
+    std::optional<Timeline> timeline(std::in_place, "t");
+    const auto held = std::make_shared<int>();
+    timeline->OnWanted(1, [held] { ++*held; });
+    EXPECT_EQ(held.use_count(), 2);
+    if (how == 0) {
+      ASSERT_TRUE(timeline->Advance(1).ok());
+    }
+    if (how == 1) {
+      ASSERT_TRUE(timeline->Advance(1, absl::DataLossError("broken")).ok());
+    }
+    if (how == 2) timeline->Fail(absl::DataLossError("broken"));
+    if (how == 3) timeline.reset();
+    EXPECT_EQ(held.use_count(), 1);
+    EXPECT_EQ(*held, 0);
+    if (how == 3) continue;
+    timeline->OnWanted(1, [held] { ++*held; });
+    EXPECT_EQ(held.use_count(), 1) << "it is over already";
+  }
 }
 
 TEST(PointTest, TheNullPointWasAlwaysReached) {

@@ -53,6 +53,14 @@ class DeferredTest : public EvalTest {
     }
   };
 
+  // As they were deferred since the last Flush.
+  static std::vector<uint64_t> Positions(
+      const std::vector<FlushedWork>& works) {
+    std::vector<uint64_t> positions;
+    for (const FlushedWork& work : works) positions.push_back(work.position);
+    return positions;
+  }
+
   void Defer(Activation& activation, Deferred& deferred) {
     activation.Defer(deferred.work, &deferred.waiter);
     ASSERT_TRUE(deferred.Returned().ok()) << deferred.work->status();

@@ -163,6 +163,115 @@ TEST_F(DeferredSetTest, OneWhoseDeadlinePassesIsGivenUp) {
   EXPECT_EQ(timers_.pending(), 0u);
 }
 
+// -- Those that somebody waits for ------------------------------------------
+
+class Wanted : public DeferredSetTest {
+ protected:
+  void Want(uint64_t number) {
+    set_->Want(number, [this] { runs_.push_back(set_->TakeWanted()); });
+  }
+
+  std::vector<Works> runs_;
+};
+
+TEST_F(Wanted, IsTakenOnTheExecutorWithAllThatCameBeforeIt) {
+  const auto a = Add(), b = Add(), c = Add();
+  Want(2);
+  EXPECT_THAT(runs_, IsEmpty());
+  EXPECT_EQ(executor_.RunAll(), 1u);
+  EXPECT_THAT(runs_, ElementsAre(ElementsAre(a, b)));
+  EXPECT_THAT(set_->TakeAll(), ElementsAre(c));
+}
+
+TEST_F(Wanted, SeveralAreTakenAtOnce) {
+  const auto a = Add(), b = Add(), c = Add();
+  Want(1);
+  Want(3);
+  Want(2);
+  EXPECT_EQ(executor_.RunAll(), 1u);
+  EXPECT_THAT(runs_, ElementsAre(ElementsAre(a, b, c)));
+}
+
+TEST_F(Wanted, OneThatWasTakenIsWantedNoMore) {
+  const auto a = Add(), b = Add();
+  Want(1);
+  set_->TakeAll();
+  Want(2);
+  const auto c = Add();
+  EXPECT_EQ(executor_.RunAll(), 1u);
+  EXPECT_THAT(runs_, ElementsAre(IsEmpty()));
+  Want(3);
+  EXPECT_EQ(executor_.RunAll(), 1u);
+  EXPECT_THAT(runs_.back(), ElementsAre(c));
+}
+
+TEST_F(Wanted, OneThatIsGivenUpKeepsNoOtherFromBeingTaken) {
+  const auto a = Add(), b = Add(), c = Add();
+  Want(2);
+  CancelAndSweep(b);
+  EXPECT_EQ(executor_.RunAll(), 2u);
+  EXPECT_THAT(runs_, ElementsAre(ElementsAre(a, b)));
+  Want(3);
+  EXPECT_EQ(executor_.RunAll(), 1u);
+  EXPECT_THAT(runs_.back(), ElementsAre(c));
+}
+
+// -- Those that nobody reads --------------------------------------------------
+
+class Unread : public DeferredSetTest {
+ protected:
+  // Held by the set alone.
+  const Work* AddAlone() {
+    std::shared_ptr<Work> work = NewWork();
+    const Work* const raw = work.get();
+    set_->Add(std::move(work));
+    return raw;
+  }
+};
+
+TEST_F(Unread, AreTakenFromTheLastOn) {
+  const Work* const first = AddAlone();
+  const auto held = Add();
+  const Work* const last = AddAlone();
+  EXPECT_EQ(set_->TakeUnread(UINT64_MAX).get(), last);
+  EXPECT_EQ(set_->TakeUnread(3).get(), first);
+  EXPECT_EQ(set_->TakeUnread(1), nullptr);
+  EXPECT_THAT(set_->TakeAll(), ElementsAre(held));
+  EXPECT_EQ(set_->TakeUnread(UINT64_MAX), nullptr);
+}
+
+TEST_F(Unread, OnlyThoseBelowAreLookedAt) {
+  AddAlone();
+  AddAlone();
+  EXPECT_EQ(DeferredSet::Number(*set_->TakeUnread(2)), 1u);
+  EXPECT_EQ(set_->size(), 1u);
+}
+
+TEST_F(Unread, OneThatIsWaitedForIsNot) {
+  AddAlone();
+  AddAlone();
+  AddAlone();
+  set_->Want(2, [] {});
+  set_->Want(1, [] {});
+  EXPECT_EQ(DeferredSet::Number(*set_->TakeUnread(UINT64_MAX)), 3u);
+  EXPECT_EQ(set_->TakeUnread(UINT64_MAX), nullptr);
+  EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(1, 2));
+}
+
+TEST_F(Unread, OneThatSignalsIsNot) {
+  auto signals = NewWork();
+  signals->request.signal = {{std::make_shared<Timeline>("told"), 1}};
+  set_->Add(std::move(signals));
+  EXPECT_EQ(set_->TakeUnread(UINT64_MAX), nullptr);
+}
+
+TEST_F(Unread, TheTimerGoesWithTheLastWork) {
+  set_->Add(NewWork(NowNanos() + kHour));
+  EXPECT_EQ(timers_.pending(), 1u);
+  EXPECT_NE(set_->TakeUnread(UINT64_MAX), nullptr);
+  EXPECT_EQ(timers_.pending(), 0u);
+}
+
 // What a use takes depends on the context that it is of.
 class TakeBefore : public DeferredSetTest {
  protected:
@@ -317,8 +426,7 @@ TEST_F(TakeBefore, TheTimerGoesWithTheLastWork) {
   EXPECT_EQ(timers_.pending(), 0u);
 }
 
-// Flush tells its caller which it dropped, as the caller counted them.
-TEST_F(TakeBefore, NumbersCountFromOneTakeAllToTheNext) {
+TEST_F(TakeBefore, NumbersCountAllThatWereAdded) {
   const auto used = Add();
   const auto cancelled = Add();
   Work use;
@@ -328,8 +436,9 @@ TEST_F(TakeBefore, NumbersCountFromOneTakeAllToTheNext) {
   executor_.RunAll();
   const auto third = Add(), fourth = Add();
   EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(3, 4));
+  EXPECT_EQ(set_->added(), 4u);
   const auto again = Add();
-  EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(1));
+  EXPECT_THAT(Numbers(set_->TakeAll()), ElementsAre(5));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ TEST_P(Dependencies, AReaderInAnotherContextFailsWithItsProducer) {
   EXPECT_EQ(producer.Done().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_P(Dependencies, AReaderWaitsForAProducerThatAnotherContextDefers) {
+TEST_P(Dependencies, AReaderHasAProducerRunThatAnotherContextDefers) {
   Activation a = Enter(NewContext());
   Activation b = Enter(NewContext());
   WatchedWork producer, reader;
@@ -104,8 +104,6 @@ TEST_P(Dependencies, AReaderWaitsForAProducerThatAnotherContextDefers) {
   PrepareReader(reader, producer);
   a.Defer(producer.work, &producer.waiter);
   b.Submit(reader.work.get(), &reader.waiter);
-  EXPECT_FALSE(reader.work->done());
-  EXPECT_EQ(a.Flush().executed.size(), 1u);
   ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
   EXPECT_EQ(Result(*reader.work), values_);
 }

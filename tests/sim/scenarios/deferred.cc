@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/holders.h"
 #include "kernels/base/thread.h"
 #include "tests/sim/scenarios/scenarios.h"
 #include "tests/sim/scheduler.h"
@@ -147,6 +148,43 @@ void Unread() {
   world.End();
 }
 
+// Nobody reads the works, and somebody asks for the end of the second while
+// their handler flushes: they run for him, or were dropped before. If he asked
+// before that they are never dropped.
+void Awaited(bool before) {
+  World world;
+  std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
+  SimWork& first = world.MakeWork();
+  SimWork& second = world.MakeWork();
+  first.set_result(SimWork::Result::kKept);
+  second.set_result(SimWork::Result::kKept);
+  second.ReadProducer(first);
+  world.Begin();
+  Activation in_a = world.Enter(*a);
+  first.Defer(in_a);
+  second.Defer(in_a);
+  const std::weak_ptr<Timeline> end = second.point().timeline;
+  const auto ask = [&end] {
+    if (const auto timeline = HoldIfThere(end)) timeline->Want(1);
+  };
+  first.Abandon();
+  second.Abandon();
+  Thread asker;
+  if (before) {
+    ask();
+  } else {
+    asker = Thread("asker", ask);
+  }
+  in_a.Flush();
+  world.Leave(in_a);
+  if (asker.Joinable()) asker.Join();
+  world.Close(a);
+  first.WaitDone();
+  second.WaitDone();
+  Check(!before || second.status().ok(), "what was asked for is dropped");
+  world.End();
+}
+
 // Nobody flushes for them: one is late, one cancelled, and the handler may be
 // flushing or leaving when they go.
 void Unwanted(bool flush) {
@@ -278,6 +316,11 @@ void AddDeferred(std::vector<Scenario>& all) {
   all.push_back({.name = "deferred/unread",
                  .body = Unread,
                  .limits = {.idle_steps = 20'000}});
+  for (const bool before : {false, true}) {
+    all.push_back({.name = before ? "deferred/awaited" : "deferred/awaited+by",
+                   .body = [before] { Awaited(before); },
+                   .limits = {.idle_steps = 20'000}});
+  }
 }
 
 }  // namespace weir::sim
