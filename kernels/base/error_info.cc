@@ -13,6 +13,7 @@ constexpr char kMetadataUrl[] = "weir/metadata";
 constexpr char kRetryUrl[] = "weir/retry_after_ns";
 constexpr char kFieldUrl[] = "weir/field";
 constexpr char kNodeUrl[] = "weir/node";
+constexpr char kNodeIndexUrl[] = "weir/node_index";
 constexpr char kInheritedUrl[] = "weir/inherited";
 
 std::string Payload(const absl::Status& status, const char* url) {
@@ -77,6 +78,17 @@ absl::Status WithNode(absl::Status status, std::string_view node) {
   return status;
 }
 
+absl::Status WithNodeIndex(absl::Status status, size_t index) {
+  if (status.ok()) return status;
+  status.SetPayload(kNodeIndexUrl, absl::Cord(absl::StrCat(index)));
+  return status;
+}
+
+absl::Status WithoutNodeIndex(absl::Status status) {
+  status.ErasePayload(kNodeIndexUrl);
+  return status;
+}
+
 std::string Reason(const absl::Status& status) {
   return Payload(status, kReasonUrl);
 }
@@ -106,6 +118,14 @@ std::string Field(const absl::Status& status) {
 
 std::string NodeAtFault(const absl::Status& status) {
   return Payload(status, kNodeUrl);
+}
+
+std::optional<size_t> NodeIndex(const absl::Status& status) {
+  size_t index = 0;
+  if (!absl::SimpleAtoi(Payload(status, kNodeIndexUrl), &index)) {
+    return std::nullopt;
+  }
+  return index;
 }
 
 absl::Status Annotate(const absl::Status& status, std::string_view prefix) {

@@ -4,6 +4,7 @@
 // All functions are pure and may be called from any thread.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -39,6 +40,11 @@ WEIR_EXPORT absl::Status InvalidField(std::string_view field,
 // message as well.
 WEIR_EXPORT absl::Status WithNode(absl::Status status, std::string_view node);
 
+// The same by its place in the graph, for whoever knows more of that; and
+// without that, once it is told.
+WEIR_EXPORT absl::Status WithNodeIndex(absl::Status status, size_t index);
+WEIR_EXPORT absl::Status WithoutNodeIndex(absl::Status status);
+
 // Reads back; empty where nothing was attached.
 WEIR_EXPORT std::string Reason(const absl::Status& status);
 WEIR_EXPORT ReasonMetadata Metadata(const absl::Status& status);
@@ -46,6 +52,7 @@ WEIR_EXPORT std::optional<absl::Duration> RetryAfter(
     const absl::Status& status);
 WEIR_EXPORT std::string Field(const absl::Status& status);
 WEIR_EXPORT std::string NodeAtFault(const absl::Status& status);
+WEIR_EXPORT std::optional<size_t> NodeIndex(const absl::Status& status);
 
 // The same status with `prefix` before its message, payloads kept.
 WEIR_EXPORT absl::Status Annotate(const absl::Status& status,

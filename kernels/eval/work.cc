@@ -207,6 +207,7 @@ void Work::EndUnlaunched(absl::Status status) {
 
 void Work::End(absl::Status status, bool launched) {
   std::shared_ptr<EvalContext> context = this->context();
+  if (request.call_sites != nullptr) status = request.call_sites->Tell(status);
   if (launched) {
     context->LeaveLane(launches_, !status.ok() && !GaveUp(status));
   }

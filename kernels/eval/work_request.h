@@ -13,6 +13,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/device/point.h"
 #include "kernels/eval/eval_mode.h"
+#include "kernels/graph/call_sites.h"
 #include "kernels/graph/program.h"
 #include "kernels/tensor/tensor.h"
 
@@ -68,6 +69,8 @@ struct WorkRequest {
   Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
                                  // begins after it
   std::string label;             // for errors and reports
+  // Of the graph's nodes, which errors of the work tell. Null: none.
+  std::shared_ptr<const CallSites> call_sites;
   uint64_t tag = 0;  // by which whoever asks knows it, as Flush tells
   // Who asks: owners take turns where plans are made, and share the room there.
   // Stays until the work is done. Empty: nobody.

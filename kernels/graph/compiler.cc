@@ -60,7 +60,7 @@ class Folder {
     }
     auto kernel = registry_.CreateKernel(node.info, host_.device());
     if (absl::IsUnimplemented(kernel.status())) return Leave();
-    if (!kernel.ok()) return WithCallSite(kernel.status(), node.call_site);
+    if (!kernel.ok()) return WithNodeIndex(kernel.status(), node.index);
     std::vector<std::vector<int64_t>> host_ints(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] == nullptr || !node.IsHostInput(i)) continue;
@@ -399,7 +399,7 @@ class Compiler {
       }
       if (to.on_device && !to.must_be_on_host && !node.def->shape_only) {
         auto kernel = registry_.CreateKernel(node.info, *core_->device);
-        if (!kernel.ok()) return WithCallSite(kernel.status(), node.call_site);
+        if (!kernel.ok()) return WithNodeIndex(kernel.status(), node.index);
         to.kernel = *std::move(kernel);
         to.scratch_bytes =
             registry_.Traits(core_->device->info(), node.info).scratch_bytes;
@@ -413,7 +413,7 @@ class Compiler {
           to.host_kernel = *std::move(kernel);
         } else if (to.must_be_on_host || node.def->shape_only ||
                    !absl::IsUnimplemented(kernel.status())) {
-          return WithCallSite(kernel.status(), node.call_site);
+          return WithNodeIndex(kernel.status(), node.index);
         }
       }
       if (to.host_kernel == nullptr && (!shared || to.kernel == nullptr)) {

@@ -31,7 +31,6 @@ struct GraphNode {
   Attributes attributes;
   std::vector<std::string> inputs;   // value names; "" is a missing optional
   std::vector<std::string> outputs;  // "" is an output nobody wants
-  std::string call_site;  // the caller's own words, repeated in errors
 };
 
 struct Graph {

@@ -50,7 +50,6 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
     node.index = index;
     node.def = registry.Find(from.domain, from.op);
     node.label = NodeLabel(from, index);
-    node.call_site = from.call_site;
     node.info.name = from.name.empty() ? absl::StrCat("#", index) : from.name;
     node.info.domain = from.domain;
     node.info.op = from.op;
@@ -84,9 +83,8 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
 }
 
 absl::Status NodeError(const absl::Status& status, const LoweredNode& node) {
-  return WithNode(
-      WithCallSite(Annotate(status, node.label + ": "), node.call_site),
-      node.label);
+  return WithNodeIndex(
+      WithNode(Annotate(status, node.label + ": "), node.label), node.index);
 }
 
 std::vector<bool> AskedByHost(const LoweredGraph& graph) {

@@ -21,9 +21,8 @@ inline constexpr int kNoValue = -1;
 struct LoweredNode {
   size_t index = 0;  // in Graph::nodes
   const OpDef* def = nullptr;
-  NodeInfo info;      // input types are filled in by inference
-  std::string label;  // NodeLabel
-  std::string call_site;
+  NodeInfo info;             // input types are filled in by inference
+  std::string label;         // NodeLabel
   std::vector<int> inputs;   // values; kNoValue where missing
   std::vector<int> outputs;  // values; an unwanted one has a value too
   // Made by passes: further nodes of the caller's that it stands for.
@@ -62,7 +61,7 @@ struct LoweredGraph {
 LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
                    const OpRegistry& registry);
 
-// `status` with the node's label and call site before its message.
+// `status` with the node's label before its message, and its index.
 absl::Status NodeError(const absl::Status& status, const LoweredNode& node);
 
 // By value: whether shapes may depend on its elements, which the host then

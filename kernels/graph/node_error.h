@@ -8,14 +8,9 @@
 
 namespace weir {
 
-// `status` with the node's label, and its call site if it has one, before the
-// message.
+// `status` with the node's label before the message, and its index.
 absl::Status NodeError(const absl::Status& status, const GraphNode& node,
                        size_t index);
-
-// The same for an error that has the label already.
-absl::Status WithCallSite(const absl::Status& status,
-                          std::string_view call_site);
 
 int OpsetOf(const Graph& graph, std::string_view domain);
 

@@ -80,7 +80,7 @@ size_t HeldBytes(const HostEvaluator& host, const AttributeValue& value) {
 size_t HeldBytes(const HostEvaluator& host, const LoweredGraph& graph) {
   size_t bytes = 0;
   for (const LoweredNode& node : graph.nodes) {
-    bytes += kBytesPerNode + node.label.size() + node.call_site.size();
+    bytes += kBytesPerNode + node.label.size();
     // A kernel has a copy.
     bytes += 2 * (node.info.name.size() + node.info.domain.size() +
                   node.info.op.size());

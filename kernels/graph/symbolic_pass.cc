@@ -87,7 +87,7 @@ absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
       shapes[i] = value.shape;
     }
     const absl::Status fits = registry.Check(node.info);
-    if (!fits.ok()) return WithCallSite(fits, node.call_site);
+    if (!fits.ok()) return WithNodeIndex(fits, node.index);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNoValue || !node.IsHostInput(i)) continue;
       const LoweredValue& value =

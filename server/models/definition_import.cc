@@ -181,7 +181,6 @@ absl::StatusOr<GraphNode> ImportNode(v1::Node& from, const std::string& path,
   node.name = from.name();
   node.domain = from.domain() == "ai.onnx" ? "" : from.domain();
   node.op = from.op();
-  node.call_site = from.call_site();
   node.inputs.assign(from.inputs().begin(), from.inputs().end());
   node.outputs.assign(from.outputs().begin(), from.outputs().end());
   if (from.attributes_size() > kMaxAttributes) {

@@ -20,6 +20,7 @@
 #include "server/evaluation/input_bytes.h"
 #include "server/evaluation/request_fields.h"
 #include "server/rpc/typed_method.h"
+#include "server/rpc/wire/call_sites.h"
 #include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
@@ -278,6 +279,14 @@ class EvaluateCall : public EvaluationCall {
       const absl::Status numbered = work.SetNumber(request_.work);
       if (!numbered.ok()) return WithField(numbered, "work");
     }
+    if (const auto* const definition =
+            std::get_if<WireGraphDefinition>(&request_.graph)) {
+      CallSites sites = ReadCallSites(definition->bytes, &call().arena());
+      if (!sites.empty()) {
+        work.request().call_sites =
+            std::make_shared<const CallSites>(std::move(sites));
+      }
+    }
     if (!said_.empty()) {
       work.set_plan_check(
           [model = shared_model(), said = std::move(said_)](const Plan& plan) {
@@ -367,6 +376,10 @@ class EvaluateCall : public EvaluationCall {
   }
 
   // -- Its answer -------------------------------------------------------------
+
+  absl::Status InItsWords(const absl::Status& error) const override {
+    return WithCallSite(error, request_.graph, &call().arena());
+  }
 
   void Describe(absl::Status* error) const override {
     v1::SyncReport report;

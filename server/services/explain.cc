@@ -283,8 +283,8 @@ class ExplainCall {
 
   // Answers. What was outlined goes before: it counts as long as it is there,
   // and a large one is freed on no I/O thread, whatever became of the call.
-  void End(absl::Status status) {
-    status_ = std::move(status);
+  void End(const absl::Status& status) {
+    status_ = WithCallSite(status, request_.graph, &call_.arena());
     const bool made = outline_.has_value() || !shapes_.empty();
     if (!made || program_->outline_bytes() <= kLongStepBytes) return Answer();
     context_->long_steps.PostFirst(call_.peer(), [this] {

@@ -18,6 +18,7 @@
 #include "server/models/definition_import.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
+#include "server/rpc/wire/call_sites.h"
 #include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
@@ -217,6 +218,16 @@ absl::StatusOr<ProgramKey> ProgramKey::Make(const WireGraph& graph,
                        static_cast<uint32_t>(input->name.size())});
     out = std::copy(input->name.begin(), input->name.end(), out);
   }
+  if (definition != nullptr) {
+    if (const auto without = WithoutCallSites(bytes, arena)) {
+      WEIR_ASSIGN_OR_RETURN(key.pieces_,
+                            arena->TryAllocateSpan<std::string_view>(2));
+      key.pieces_[0] = {described.data(), described.size()};
+      key.pieces_[1] = {without->data(), without->size()};
+      key.size_ = size + without->size();
+      return key;
+    }
+  }
   key.size_ = size + bytes.size();
   WEIR_ASSIGN_OR_RETURN(key.pieces_, arena->TryAllocateSpan<std::string_view>(
                                          1 + bytes.pieces().size()));
@@ -279,6 +290,13 @@ void ProgramSearch::Finish(absl::Status status) {
   then_(std::move(found_), arg_);
 }
 
+std::shared_ptr<const Graph> ProgramSearch::SmallGraph() const {
+  if (key_.size() > kSmallGraphBytes) return nullptr;
+  auto graph = ImportKey(*key_.Copy());
+  if (!graph.ok()) return nullptr;  // it was compiled: this cannot be
+  return std::make_shared<const Graph>(*std::move(graph));
+}
+
 void ProgramRequest::Run(const WireGraph& graph,
                          std::span<const WireTensor> inputs, Then then,
                          void* arg) {
@@ -324,6 +342,13 @@ void ProgramRequest::Compiled() {
   ProgramCache::ProgramOr program = std::move(compiled_);
   if (!program.ok()) program = WithGraphField(program.status(), *graph_);
   then_({.program = std::move(program)}, arg_);
+}
+
+absl::Status WithCallSite(const absl::Status& status, const WireGraph& graph,
+                          CallArena* arena) {
+  const auto* definition = std::get_if<WireGraphDefinition>(&graph);
+  if (definition == nullptr || !NodeIndex(status).has_value()) return status;
+  return ReadCallSites(definition->bytes, arena).Tell(status);
 }
 
 absl::Status WithGraphField(const absl::Status& status,

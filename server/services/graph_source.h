@@ -28,9 +28,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
 
 // What names the program of a definition or an ONNX model: kind, types and
 // ranks of the inputs that the graph leaves to the request to declare, and the
-// graph's bytes, which stay in the message. So who asks what would run and who
-// runs it, with its inputs in whatever order, have one program. Lives as long
-// as the call's arena.
+// graph's bytes, which stay in the message, but for those of a definition with
+// call sites: what is left of it without them is in the arena. So who asks what
+// would run and who runs it, with its inputs in whatever order, have one
+// program. Lives as long as the call's arena.
 class ProgramKey {
  public:
   ProgramKey() = default;  // of nothing
@@ -77,6 +78,11 @@ class ProgramSearch {
   void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
            Then then, void* arg);
 
+  // The graph itself, if its key has at most kSmallGraphBytes, else null. Once
+  // `then` has run without an error.
+  static constexpr size_t kSmallGraphBytes = size_t{64} << 10;
+  std::shared_ptr<const Graph> SmallGraph() const;
+
  private:
   absl::Status Look();
   void Looked(absl::Status status);
@@ -115,6 +121,11 @@ class ProgramRequest {
   void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
            Then then, void* arg);
 
+  // As ProgramSearch has it.
+  std::shared_ptr<const Graph> SmallGraph() const {
+    return search_.SmallGraph();
+  }
+
  private:
   void Found(ProgramSearch::Found found);
   void Compiled();
@@ -133,6 +144,10 @@ class ProgramRequest {
 // graph's own begin with "graph.definition", and what is wrong with a graph
 // without one has the graph's.
 absl::Status WithGraphField(const absl::Status& status, const WireGraph& graph);
+
+// `status` with the call site of the node at fault, if the definition has one.
+absl::Status WithCallSite(const absl::Status& status, const WireGraph& graph,
+                          CallArena* arena);
 
 // Imports what the copied key describes; runs on a compile thread.
 absl::StatusOr<Graph> ImportKey(std::string_view key);

@@ -15,7 +15,8 @@ namespace {
 
 // That came with it.
 uint64_t BytesIn(const WorkRequest& request) {
-  uint64_t bytes = 0;
+  uint64_t bytes =
+      request.call_sites == nullptr ? 0 : request.call_sites->bytes();
   for (const InputSource& input : request.inputs) {
     for (const std::string_view piece : input.pieces) bytes += piece.size();
   }

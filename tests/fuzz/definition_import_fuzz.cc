@@ -99,7 +99,6 @@ void Compare(const v1::Attribute& from, const AttributeValue& to) {
 void Compare(const v1::Node& from, const GraphNode& node) {
   Check(node.name == from.name() && node.op == from.op());
   Check(node.domain == (from.domain() == "ai.onnx" ? "" : from.domain()));
-  Check(node.call_site == from.call_site());
   Check(Equal(node.inputs, from.inputs()));
   Check(Equal(node.outputs, from.outputs()));
   Check(node.attributes.all().size() ==

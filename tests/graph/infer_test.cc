@@ -78,11 +78,10 @@ TEST_F(InferTest, NamesTheNodeWhoseShapesDoNotFit) {
   graph.inputs = {Input("x", SymbolicDims{Dim(2)}),
                   Input("y", SymbolicDims{Dim(3)})};
   graph.nodes = {Node("Add", {"x", "y"}, {"z"}, "sum")};
-  graph.nodes[0].call_site = "model.py:12";
   graph.outputs = {"z"};
   const absl::Status status = Run(graph).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  for (const char* word : {"model.py:12", "\"sum\" (Add)", "[2]", "[3]"}) {
+  for (const char* word : {"\"sum\" (Add)", "[2]", "[3]"}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(word));
   }
 }

@@ -819,7 +819,7 @@ TEST(LayoutPassTest, WhatFollowsADecoderIsLaidOutForTheDevice) {
   EXPECT_GE(Count(kernels, "cuda/weir.Relayout"), 2);
 }
 
-// One node may have a copy for each of its outputs, and its call site is the
+// One node may have a copy for each of its outputs, and its name is the
 // caller's, of any length.
 TEST(LayoutPassTest, CopiesAreToldInAFewBytes) {
   constexpr int kOutputs = 2000;
@@ -828,7 +828,7 @@ TEST(LayoutPassTest, CopiesAreToldInAFewBytes) {
   graph.constants["w"] = Floats({1, 1, 1, 1}, {2});
   GraphNode split = Node("Split", {"x"}, {});
   split.attributes.Set("num_outputs", int64_t{kOutputs});
-  split.call_site = std::string(8 << 20, 's');  // 16 GB of copies
+  split.name = std::string(8 << 20, 's');  // 16 GB of copies
   for (int i = 0; i < kOutputs; ++i) {
     split.outputs.push_back(absl::StrCat("s", i));
   }
@@ -850,7 +850,7 @@ TEST(LayoutPassTest, CopiesAreToldInWholeCharacters) {
   graph.inputs = {Input("x", SymbolicDims{1, 1, 4, 4})};
   graph.constants["w"] = Floats({1, 1, 1, 1}, {2});
   graph.nodes = {Conv({"x", "w"}, "c", 1)};
-  graph.nodes[0].name = graph.nodes[0].call_site = name;
+  graph.nodes[0].name = name;
   graph.outputs = {"c"};
   Machine cpu;
   const auto program = Compile(cpu, graph);

@@ -57,6 +57,36 @@ std::string Definition() {
   return definition.SerializeAsString();
 }
 
+// Nor of what is compiled.
+TEST(GraphSourceTest, CallSitesAreNoPartOfTheName) {
+  v1::GraphDefinition definition;
+  definition.add_inputs()->set_name("x");
+  definition.mutable_inputs(0)->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  definition.add_nodes()->set_op("Neg");
+  definition.mutable_nodes(0)->add_inputs("x");
+  definition.mutable_nodes(0)->add_outputs("y");
+  definition.add_outputs("y");
+  std::string names[3];
+  for (int i = 0; i < 3; ++i) {
+    definition.mutable_nodes(0)->set_call_site(i == 0   ? ""
+                                               : i == 1 ? "a.py:1"
+                                                        : "another.py:22");
+    const std::string bytes = definition.SerializeAsString();
+    const BytePiece slices[] = {Piece(bytes)};
+    CallArena arena;
+    const auto key = ProgramKey::Make(
+        WireGraphDefinition{ByteView(slices, bytes.size())}, {}, &arena);
+    ASSERT_TRUE(key.ok()) << key.status();
+    names[i] = *key->Copy();
+    EXPECT_EQ(key->size(), names[i].size());
+    const auto graph = ImportKey(names[i]);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(graph->nodes.at(0).op, "Neg");
+  }
+  EXPECT_EQ(names[1], names[0]);
+  EXPECT_EQ(names[2], names[0]);
+}
+
 TEST(GraphSourceTest, KindAndInputsArePartOfTheName) {
   const std::string bytes = Definition();
   const BytePiece piece = Piece(bytes);

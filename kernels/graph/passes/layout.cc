@@ -214,7 +214,6 @@ class LayoutChooser {
     if (owner != nullptr) {
       node.index = owner->index;
       node.label = Told(owner->label);
-      node.call_site = Told(owner->call_site);
       node.info.name = Told(owner->info.name);
     }
     node.def = relayout_;
