@@ -34,6 +34,7 @@ void FillServerInfo(const ServiceContext& context,
   limits->set_queue_length(context.options.queue_length);
   limits->set_queue_bytes(context.options.queue_bytes);
   limits->set_streams(static_cast<uint32_t>(context.options.streams));
+  if (context.spaces != nullptr) info->add_modes(v1::EVAL_MODE_DEFERRED);
   for (v1::EvalMode mode :
        {v1::EVAL_MODE_EAGER, v1::EVAL_MODE_SYNC_CPU, v1::EVAL_MODE_SYNC_FULL}) {
     info->add_modes(mode);

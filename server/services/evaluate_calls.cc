@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -48,6 +49,16 @@ struct SaidShape {
   size_t input;
   Dims dims;  // kUnknownExtent fits everywhere
 };
+
+// Whether every tensor of a shape of which so much is known fits `said`.
+bool IsSurely(const SymbolicShape& known, std::span<const int64_t> said) {
+  if (!known.has_value() || known->size() != said.size()) return false;
+  for (size_t i = 0; i < said.size(); ++i) {
+    const Dim& dim = (*known)[i];
+    if (said[i] >= 0 && !(dim.known() && dim.value() == said[i])) return false;
+  }
+  return true;
+}
 
 // What was not known of such inputs when the request was bound. `model` may be
 // null.
@@ -103,11 +114,11 @@ class EvaluateCall : public EvaluationCall {
       return InvalidField(
           "mode", absl::StrCat(request_.mode,
                                " is not an evaluation mode; there are "
-                               "EVAL_MODE_EAGER, EVAL_MODE_SYNC_CPU and "
-                               "EVAL_MODE_SYNC_FULL"));
+                               "EVAL_MODE_DEFERRED, EVAL_MODE_EAGER, "
+                               "EVAL_MODE_SYNC_CPU and EVAL_MODE_SYNC_FULL"));
     }
     if (request_.mode == v1::EVAL_MODE_DEFERRED) {
-      return NotOffered("mode", "DEFERRED evaluation");
+      WEIR_RETURN_IF_ERROR(CheckDeferred());
     }
     WEIR_RETURN_IF_ERROR(FindEngine());
     WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
@@ -125,6 +136,26 @@ class EvaluateCall : public EvaluationCall {
                        " is not a way to meet a context that is in use"));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status CheckDeferred() const {
+    if (context().spaces == nullptr) {
+      return NotOffered("mode", "DEFERRED evaluation");
+    }
+    if (request_.context != 0 || ReadsInline()) return absl::OkStatus();
+    return InvalidField(
+        "context",
+        "a deferred work waits in a context of the caller's: make one "
+        "(context_create) and name it, or ask for another mode");
+  }
+
+  bool ReadsInline() const {
+    return request_.outputs.empty() ||
+           std::any_of(request_.outputs.begin(), request_.outputs.end(),
+                       [](const WireOutputRequest& output) {
+                         return std::holds_alternative<std::monostate>(
+                             output.destination);
+                       });
   }
 
   absl::Status CheckWithoutSpace() const {
@@ -287,7 +318,15 @@ class EvaluateCall : public EvaluationCall {
             std::make_shared<const CallSites>(std::move(sites));
       }
     }
-    if (!said_.empty()) {
+    // What has a check of its own, or may draw on a model's weights, runs
+    // alone.
+    const bool is_checked =
+        !said_.empty() || (model() != nullptr && reads_kept_);
+    if (work.request().mode == EvalMode::kDeferred && !is_checked &&
+        search_.has_value()) {
+      work.request().graph = search_->SmallGraph();
+    }
+    if (is_checked) {
       work.set_plan_check(
           [model = shared_model(), said = std::move(said_)](const Plan& plan) {
             return CheckKeptInputs(said, model.get(), plan);
@@ -344,10 +383,13 @@ class EvaluateCall : public EvaluationCall {
       return FillInput(dtype, input.spec.shape, *raw, on_host, &call().arena(),
                        source);
     }
-    const size_t place =
-        static_cast<size_t>(source - space_work()->request().inputs.data());
-    said_.push_back(
-        {place, Dims(input.spec.shape.begin(), input.spec.shape.end())});
+    reads_kept_ = true;
+    if (!IsSurely(numbers_.input(i)->shape(), input.spec.shape)) {
+      const size_t place =
+          static_cast<size_t>(source - space_work()->request().inputs.data());
+      said_.push_back(
+          {place, Dims(input.spec.shape.begin(), input.spec.shape.end())});
+    }
     return space_work()->Read(source, numbers_.input(i),
                               context().engines.Of(program()));
   }
@@ -460,8 +502,9 @@ class EvaluateCall : public EvaluationCall {
   EvaluateRequestView request_;
   SpaceUse space_;  // none: the call is stateless
   SpaceNumbers numbers_;
-  std::vector<SaidShape> said_;  // of inputs that are kept
-  Engine* engine_ = nullptr;     // whose programs are asked
+  std::vector<SaidShape> said_;  // of inputs that are kept, and not known yet
+  bool reads_kept_ = false;
+  Engine* engine_ = nullptr;  // whose programs are asked
   std::optional<ProgramRequest> search_;
   bool program_cached_ = false;
 };

@@ -19,6 +19,10 @@ std::shared_ptr<EvalContext> OwnContext(Engine* engine) {
 
 }  // namespace
 
+HandlerId HandlerOf(const ServerCall& call) {
+  return call.handler() != 0 ? call.handler() : NewHandlerId();
+}
+
 absl::StatusOr<std::unique_ptr<SpaceEvaluation>> SpaceEvaluation::Create(
     ServerCall* call, const SpacePlace& place) {
   WEIR_ASSIGN_OR_RETURN(
@@ -43,8 +47,7 @@ void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
 }
 
 void SpaceEvaluation::Enter() {
-  const HandlerId handler =
-      call_->handler() != 0 ? call_->handler() : NewHandlerId();
+  const HandlerId handler = HandlerOf(*call_);
   if (place_.context == nullptr || !place_.queue) {
     // The activation keeps a context of its own.
     activation_ =

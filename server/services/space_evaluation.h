@@ -22,6 +22,10 @@
 
 namespace weir {
 
+// As whom the call enters contexts: as its session, or as itself, anew each
+// time.
+HandlerId HandlerOf(const ServerCall& call);
+
 // Where a call evaluates.
 struct SpacePlace {
   std::shared_ptr<Space> space;  // the call has a SpaceUse of it

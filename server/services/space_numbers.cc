@@ -75,6 +75,7 @@ absl::Status SpaceNumbers::Find(Space& space, CallArena* arena,
     auto tensor = space.tensors().Find(number->number);
     absl::Status status = tensor.status();
     if (status.ok()) {
+      wanted_.push_back((*tensor)->Hold());
       status = FillSpec(**tensor, arena, &input.spec);
       inputs_[i] = *std::move(tensor);
     }

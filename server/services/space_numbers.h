@@ -37,6 +37,8 @@ class SpaceNumbers {
 
  private:
   std::vector<std::shared_ptr<KeptTensor>> inputs_;
+  // Whoever frees them now does not keep them from being made.
+  std::vector<std::shared_ptr<const void>> wanted_;
   std::shared_ptr<KeptContext> context_;
   std::vector<Point> after_;
   std::vector<Signal> signal_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 
 namespace weir {
 
@@ -11,6 +12,22 @@ void KeptTensor::Await(std::shared_ptr<Work> work, size_t output, Point made) {
   made_ = std::move(made);
   maker_ = std::move(work);
   output_ = output;
+}
+
+void KeptTensor::Freed() {
+  std::shared_ptr<Work> maker;  // goes outside the lock
+  MutexLock lock(&mu_);
+  maker = std::move(maker_);
+  freed_maker_ = maker;
+}
+
+std::shared_ptr<Work> KeptTensor::Maker() const {
+  return maker_ != nullptr ? maker_ : HoldIfThere(freed_maker_);
+}
+
+std::shared_ptr<const void> KeptTensor::Hold() const {
+  MutexLock lock(&mu_);
+  return Maker();
 }
 
 void KeptTensor::Charge(Account::Share bytes) {
@@ -24,6 +41,7 @@ bool KeptTensor::Made(Tensor tensor) {
   Point made;
   MutexLock lock(&mu_);
   maker = std::move(maker_);
+  freed_maker_.reset();
   made = std::move(made_);
   tensor_ = std::move(tensor);
   return lent_;
@@ -34,6 +52,7 @@ bool KeptTensor::Failed(const absl::Status& status) {
   Point made;
   MutexLock lock(&mu_);
   maker = std::move(maker_);
+  freed_maker_.reset();
   made = std::move(made_);
   failure_ = status;
   bytes_ = {};
@@ -45,13 +64,16 @@ absl::Status KeptTensor::FillSource(InputSource* source) const {
   if (!failure_.ok()) {
     return Inherited(failure_, "the work that was to make it has failed: ");
   }
-  if (maker_ != nullptr) {
-    source->producer = maker_;
-    source->producer_output = output_;
-    lent_ = true;
-  } else {
+  if (tensor_.valid()) {
     source->tensor = tensor_;
+    return absl::OkStatus();
   }
+  source->producer = Maker();
+  if (source->producer == nullptr) {
+    return absl::CancelledError("it was freed, and so never made");
+  }
+  source->producer_output = output_;
+  lent_ = true;
   return absl::OkStatus();
 }
 
@@ -77,8 +99,21 @@ Point KeptTensor::made() const {
 }
 
 absl::Status KeptTensor::failure() const {
-  MutexLock lock(&mu_);
-  return failure_;
+  std::shared_ptr<Work> maker;  // goes outside the lock
+  {
+    MutexLock lock(&mu_);
+    maker = Maker();
+    if (maker == nullptr) return failure_;
+  }
+  // Readers on the device have its failure from there, and others from its end,
+  // before all of it is settled.
+  const Point end = maker->point();
+  const Point there = end.OnDevice(&engine_->device());
+  for (const Point* const point : {&there, &end}) {
+    const auto outcome = point->Outcome();
+    if (outcome.has_value() && !outcome->ok()) return *outcome;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weir

@@ -34,7 +34,8 @@ class KeptTensor {
   DType dtype() const { return dtype_; }
 
   // Before others have it: `work`, which was accepted or is about to be, makes
-  // it as this output, and `made` is reached once it has.
+  // it as this output, and `made` is reached once it has. Who holds `work`
+  // wants the tensor, and so this does, until its number is freed.
   void Await(std::shared_ptr<Work> work, size_t output, Point made);
   // Its bytes, once they are known.
   void Charge(Account::Share bytes);
@@ -42,6 +43,12 @@ class KeptTensor {
   // before, which hold its maker with all that this has made.
   bool Made(Tensor tensor);
   bool Failed(const absl::Status& status);
+
+  // No number stands for it any more: from here on those want it who read it.
+  void Freed();
+  // Who holds this wants it. Null once it is there, or failed, or is freed and
+  // nobody reads it.
+  std::shared_ptr<const void> Hold() const;
 
   // As an input of a work of the same engine: what its maker's failure means
   // for it, if that has failed.
@@ -56,7 +63,7 @@ class KeptTensor {
   // Reached when it is there, or with the failure of its maker. Null once
   // either is so.
   Point made() const;
-  // Why there is none and will be none, else OK.
+  // Why there is none and will be none, as soon as a reader is told; else OK.
   absl::Status failure() const;
 
  private:
@@ -67,8 +74,11 @@ class KeptTensor {
 
   mutable Mutex mu_;
   Account::Share bytes_ WEIR_GUARDED_BY(mu_);
-  // One of the three.
+  std::shared_ptr<Work> Maker() const WEIR_REQUIRES(mu_);
+
+  // One of the three; the maker is held until the tensor is freed.
   std::shared_ptr<Work> maker_ WEIR_GUARDED_BY(mu_);
+  std::weak_ptr<Work> freed_maker_ WEIR_GUARDED_BY(mu_);
   Point made_ WEIR_GUARDED_BY(mu_);  // with it
   Tensor tensor_ WEIR_GUARDED_BY(mu_);
   absl::Status failure_ WEIR_GUARDED_BY(mu_);

@@ -14,6 +14,27 @@ void KeptWork::Ended(const Work& work) {
   end_.emplace(End{work.status(), work.report()});
 }
 
+void KeptWork::TellEnded() {
+  std::vector<absl::AnyInvocable<void()>> followers;
+  {
+    MutexLock lock(&mu_);
+    told_ = true;
+    followers.swap(followers_);
+  }
+  for (auto& told : followers) told();
+}
+
+void KeptWork::OnEnded(absl::AnyInvocable<void()> told) {
+  {
+    MutexLock lock(&mu_);
+    if (!told_) {
+      followers_.push_back(std::move(told));
+      return;
+    }
+  }
+  told();
+}
+
 WorkState KeptWork::state() const {
   MutexLock lock(&mu_);
   if (end_.has_value()) return end_->report.state;

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/device.h"
@@ -26,12 +28,17 @@ class KeptWork {
 
   // Once, inside its OnDone.
   void Ended(const Work& work);
+  // Once after that, when all that it held is given back.
+  void TellEnded();
 
   // How far it has come.
   WorkState state() const;
   // Reached when it is done, or with its failure: then end() tells. Null once
-  // it is done.
+  // it is done. Who waits for it wants it: a deferred work is run.
   Point ended() const;
+  // `told` runs once, when it is done, at once if it is; nothing is run for it.
+  // On any thread, under no lock: it only notes and posts.
+  void OnEnded(absl::AnyInvocable<void()> told);
   // Queued work is dropped, what runs drains; nothing happens if it is done.
   void Cancel();
 
@@ -49,6 +56,8 @@ class KeptWork {
   std::shared_ptr<Work> work_ WEIR_GUARDED_BY(mu_);
   Point ended_ WEIR_GUARDED_BY(mu_);
   std::optional<End> end_ WEIR_GUARDED_BY(mu_);
+  bool told_ WEIR_GUARDED_BY(mu_) = false;  // that it ended
+  std::vector<absl::AnyInvocable<void()>> followers_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
+#include "kernels/graph/graph_bytes.h"
 #include "kernels/graph/program.h"
 #include "server/spaces/space.h"
 
@@ -13,10 +16,11 @@ namespace weir {
 
 namespace {
 
-// That came with it.
+// That came with it and stay.
 uint64_t BytesIn(const WorkRequest& request) {
-  uint64_t bytes =
-      request.call_sites == nullptr ? 0 : request.call_sites->bytes();
+  uint64_t bytes = 0;
+  if (request.call_sites != nullptr) bytes += request.call_sites->bytes();
+  if (request.graph != nullptr) bytes += GraphBytes(*request.graph);
   for (const InputSource& input : request.inputs) {
     for (const std::string_view piece : input.pieces) bytes += piece.size();
   }
@@ -82,6 +86,7 @@ absl::Status SpaceWork::HoldProgram() {
 absl::Status SpaceWork::SetNumber(uint64_t number) {
   WEIR_ASSIGN_OR_RETURN(claim_, space_->works().Take(number));
   number_ = number;
+  work_.request.tag = number;
   return absl::OkStatus();
 }
 
@@ -100,8 +105,9 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
   end_ = std::make_shared<Timeline>(
       number_ == 0 ? "end of its work" : absl::StrCat("end of work ", number_));
   const Point end = {end_, 1};
+  std::shared_ptr<Work> wanted = IsDeferred() ? WantedWork() : SharedWork();
   for (const Made& each : made) {
-    each.tensor->Await(SharedWork(), each.index, end);
+    each.tensor->Await(wanted, each.index, end);
   }
   std::shared_ptr<KeptWork> kept;
   if (claim_) {
@@ -109,13 +115,41 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
                                       SharedWork(), end);
     kept_ = kept;
   }
-  activation.Submit(&work_, this);
+  if (IsDeferred()) {
+    // Whoever needs it brings a deadline.
+    work_.request.deadline = kNoDeadline;
+    activation.Defer(std::move(wanted), this);
+    RunOnceEndIsWanted();
+  } else {
+    wanted = nullptr;
+    activation.Submit(&work_, this);
+  }
   // A close that came before the work was submitted has called off nothing.
   if (space_->closed()) work_.Cancel();
   if (refused_) return work_.status();
   for (size_t i = 0; i < made.size(); ++i) claims_[i].Fill(made[i].tensor);
   if (claim_) claim_.Fill(std::move(kept));
   return absl::OkStatus();
+}
+
+std::shared_ptr<Work> SpaceWork::WantedWork() {
+  // This object goes with the last of them, not with the last that asks whether
+  // there are any.
+  return {&work_, [self = shared_from_this()](Work*) mutable { self.reset(); }};
+}
+
+bool SpaceWork::IsDeferred() const {
+  return work_.request.mode == EvalMode::kDeferred &&
+         !absl::c_linear_search(work_.request.outputs, OutputWish::kInline);
+}
+
+// Its own point is held by those who want it.
+void SpaceWork::RunOnceEndIsWanted() {
+  const Point point = work_.point();
+  if (point.is_null()) return;  // it was refused
+  end_->OnWanted(1, [weak = std::weak_ptr<Timeline>(point.timeline)] {
+    if (const auto timeline = HoldIfThere(weak)) timeline->Want(1);
+  });
 }
 
 void SpaceWork::OnReturn(Work& work) {
@@ -135,13 +169,27 @@ absl::Status SpaceWork::OnPlanned(Work& work) {
     WEIR_RETURN_IF_ERROR(plan_check_(*work.plan()));
   }
   for (const Made& each : made_) {
-    WEIR_ASSIGN_OR_RETURN(
-        Account::Share bytes,
-        space_->account().Take(Holding::kTensorBytes,
-                               work.plan()->outputs()[each.index].meta.bytes));
-    each.tensor->Charge(std::move(bytes));
+    WEIR_RETURN_IF_ERROR(
+        Charge(each, work.plan()->outputs()[each.index].meta.bytes));
   }
   return until_ == Until::kDone ? caller_->Planned(work) : absl::OkStatus();
+}
+
+absl::Status SpaceWork::OnJoined(Work&,
+                                 absl::Span<const TensorMeta* const> kept) {
+  for (const Made& each : made_) {
+    const TensorMeta* const meta = kept[each.index];
+    if (meta != nullptr) WEIR_RETURN_IF_ERROR(Charge(each, meta->bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpaceWork::Charge(const Made& made, uint64_t bytes) {
+  made.tensor->Charge({});  // of a run that was joined and failed
+  WEIR_ASSIGN_OR_RETURN(Account::Share share,
+                        space_->account().Take(Holding::kTensorBytes, bytes));
+  made.tensor->Charge(std::move(share));
+  return absl::OkStatus();
 }
 
 void SpaceWork::OnDone(Work& work) {
@@ -159,15 +207,18 @@ void SpaceWork::OnDone(Work& work) {
   if (!lent) made_.clear();
   inputs_.clear();
   work.request.inputs.clear();
-  if (kept_ != nullptr) {
-    kept_->Ended(work);
-    if (!refused) space_->NoteDone(number_, std::move(kept_));
-    kept_ = nullptr;
+  work.request.graph = nullptr;
+  work.request.call_sites = nullptr;
+  const std::shared_ptr<KeptWork> kept = std::move(kept_);
+  if (kept != nullptr) {
+    kept->Ended(work);
+    if (!refused) space_->NoteDone(number_, kept);
   }
   share_ = {};
   input_bytes_ = {};
   program_bytes_ = nullptr;
   end_->Advance(1, work.status()).IgnoreError();
+  if (kept != nullptr) kept->TellEnded();
   if (refused || told_) return;
   if (until_ == Until::kReturned) return TellReturned();
   caller_->Ready();

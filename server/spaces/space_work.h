@@ -86,6 +86,11 @@ class SpaceWork final : private WorkObserver,
   // context or for its inputs in the space's quota, or as the space was
   // closed): then its numbers stand for nothing, and the caller is told
   // nothing. Otherwise they stand for what becomes of it.
+  //
+  // Under DEFERRED it waits in its context until what it makes is wanted
+  // (Activation::Defer), and has no deadline: the numbers of its tensors want
+  // it, and works that read them; its own number does as soon as somebody waits
+  // for it. One with an output that is inline is read, and so is not deferred.
   absl::Status Submit(Activation& activation, Caller& caller, Until until);
 
   // -- After it.
@@ -118,12 +123,20 @@ class SpaceWork final : private WorkObserver,
 
   // The work, which keeps this object.
   std::shared_ptr<Work> SharedWork() { return {shared_from_this(), &work_}; }
+  // The same, with counts of its own: who holds this wants what it makes.
+  std::shared_ptr<Work> WantedWork();
+  bool IsDeferred() const;
+  void RunOnceEndIsWanted();
+  // What it makes takes so much, of its output `index`.
+  absl::Status Charge(const Made& made, uint64_t bytes);
 
   void TellReturned();
 
   // WorkObserver.
   void OnReturn(Work& work) override;
   absl::Status OnPlanned(Work& work) override;
+  absl::Status OnJoined(Work& work,
+                        absl::Span<const TensorMeta* const> kept) override;
   void OnDone(Work& work) override;
 
   const std::shared_ptr<Space> space_;

@@ -43,9 +43,10 @@ TEST(CatalogTest, TellsWhatTheServerIs) {
   EXPECT_EQ(info.limits().queue_length(), 77u);
   EXPECT_EQ(info.limits().streams(), 2u);
   EXPECT_EQ(info.limits().max_message_bytes(), 1u << 20);
-  EXPECT_THAT(info.modes(), ::testing::ElementsAre(v1::EVAL_MODE_EAGER,
-                                                   v1::EVAL_MODE_SYNC_CPU,
-                                                   v1::EVAL_MODE_SYNC_FULL));
+  EXPECT_THAT(
+      info.modes(),
+      ::testing::ElementsAre(v1::EVAL_MODE_DEFERRED, v1::EVAL_MODE_EAGER,
+                             v1::EVAL_MODE_SYNC_CPU, v1::EVAL_MODE_SYNC_FULL));
   EXPECT_THAT(info.precisions(), ::testing::ElementsAre(v1::PRECISION_STRICT));
   TestServer other;
   EXPECT_NE(

@@ -271,8 +271,8 @@ TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
   }
 }
 
-TEST(EvaluateTest, RefusesDeferredModeUntilThereAreSpaces) {
-  TestServer server;
+TEST(EvaluateTest, RefusesDeferredModeWhereThereAreNoSpaces) {
+  TestServer server([](ServerOptions& options) { options.max_spaces = 0; });
   v1::EvaluateRequest request = IdentityRequest();
   request.set_mode(v1::EVAL_MODE_DEFERRED);
   const EvaluateAnswer answer = Evaluate(server, request);
@@ -476,8 +476,8 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
   } cases[] = {
       {"mode", [](auto* r) { r->set_mode(static_cast<v1::EvalMode>(9)); },
        grpc::StatusCode::INVALID_ARGUMENT,
-       "9 is not an evaluation mode; there are EVAL_MODE_EAGER, "
-       "EVAL_MODE_SYNC_CPU and EVAL_MODE_SYNC_FULL"},
+       "9 is not an evaluation mode; there are EVAL_MODE_DEFERRED, "
+       "EVAL_MODE_EAGER, EVAL_MODE_SYNC_CPU and EVAL_MODE_SYNC_FULL"},
       {"context", [](auto* r) { r->set_context(3); },
        grpc::StatusCode::INVALID_ARGUMENT},
       {"after", [](auto* r) { r->add_after()->set_timeline(1); },

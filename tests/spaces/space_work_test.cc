@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "kernels/graph/graph_bytes.h"
 #include "tests/base/eventually.h"
+#include "tests/eval/hand_executor.h"
 #include "tests/spaces/space_fixture.h"
 
 namespace weir {
@@ -41,6 +43,18 @@ class SpaceWorkTest : public SpaceEngineTest {
     Amounts quota;
     quota[what] = most;
     return NewSpace(quota);
+  }
+
+  // A space among others that may have a mebibyte of it.
+  void OpenWithRoomFor(Holding what) {
+    SpacesOptions options = TestSpaces();
+    for (Amounts* amounts :
+         {&options.space, &options.identity, &options.server}) {
+      (*amounts)[what] = size_t{1} << 20;
+    }
+    space_ = SpaceUse();
+    spaces_ = std::make_unique<Spaces>(options);
+    space_ = NewSpace({});
   }
 
   std::shared_ptr<KeptTensor> Tensor(uint64_t number) {
@@ -300,14 +314,7 @@ TEST_F(SpaceWorkTest, ItsCallerIsToldOfAFailureWhenAllIsSettled) {
 }
 
 TEST_F(SpaceWorkTest, AProgramCountsOnceForAllThatRunIt) {
-  SpacesOptions options = TestSpaces();
-  for (Amounts* amounts :
-       {&options.space, &options.identity, &options.server}) {
-    (*amounts)[Holding::kProgramBytes] = size_t{1} << 20;
-  }
-  space_ = SpaceUse();
-  spaces_ = std::make_unique<Spaces>(options);
-  space_ = NewSpace({});
+  OpenWithRoomFor(Holding::kProgramBytes);
   TestCaller first, second;
   const auto one = Maker(held_, 1);
   ASSERT_TRUE(one->HoldProgram().ok());
@@ -463,6 +470,250 @@ TEST_F(SpaceWorkTest, ClosingTheSpaceCancelsItsWorks) {
        {Holding::kTensors, Holding::kTensorBytes, Holding::kWorks}) {
     EXPECT_TRUE(testing::Eventually([&] { return HeldOf(what) == 0; }));
   }
+}
+
+// -- Deferred works -----------------------------------------------------------
+
+class DeferredSpaceWorkTest : public SpaceWorkTest {
+ protected:
+  void SetUp() override {
+    SpaceWorkTest::SetUp();
+    OpenWithRoomFor(Holding::kInputBytes);
+    context_ = EvalContext::Create(engine_.get(), {});
+  }
+  void TearDown() override {
+    context_ = nullptr;
+    SpaceWorkTest::TearDown();
+  }
+
+  // Accepted; it brings its graph, so that it may be joined with others.
+  void Defer(const std::shared_ptr<SpaceWork>& work) {
+    work->request().mode = EvalMode::kDeferred;
+    work->request().graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
+    TestCaller caller;
+    const absl::Status accepted =
+        SubmitIn(context_, work, caller, Until::kReturned);
+    ASSERT_TRUE(accepted.ok()) << accepted;
+    ASSERT_EQ(caller.ready.count(), 1u);
+    EXPECT_EQ(work->returned().status, absl::OkStatus());
+    EXPECT_EQ(work->returned().report.state, WorkState::kNotEnqueued);
+    EXPECT_EQ(work->work().state(), WorkState::kNotEnqueued);
+  }
+  FlushResult Flush() { return context_->Enter(NewHandlerId())->Flush(); }
+  void Free(uint64_t number) {
+    auto tensor = space_->tensors().Remove(number);
+    ASSERT_TRUE(tensor.ok());
+    (*tensor)->Freed();
+  }
+  // Ends with what becomes of it.
+  absl::Status Await(const Point& point) {
+    absl::Status status;
+    Event ended;
+    engine_->dispatcher().WhenReady(
+        {&point, 1}, nullptr, NowNanos() + kTestLease, [&](absl::Status how) {
+          status = std::move(how);
+          ended.Set();
+        });
+    ended.Wait();
+    return status;
+  }
+
+  std::shared_ptr<EvalContext> context_;
+};
+
+TEST_F(DeferredSpaceWorkTest, RunsWhenItsTensorIsRead) {
+  const auto maker = Maker(negate_, 1);
+  maker->request().deadline = NowNanos();  // its call's, and over
+  Defer(maker);
+  const auto reader = Reader(1);
+  ASSERT_TRUE(Run(reader).ok());
+  EXPECT_EQ(Result(reader->work()), values_);
+  EXPECT_EQ(maker->work().status(), absl::OkStatus());
+}
+
+TEST_F(DeferredSpaceWorkTest, RunsWhenItsNumberIsWaitedFor) {
+  const auto maker = Maker(negate_, 1);
+  ASSERT_TRUE(maker->SetNumber(7).ok());
+  Defer(maker);
+  auto kept = space_->works().Find(7);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ((*kept)->state(), WorkState::kNotEnqueued);
+  EXPECT_EQ(Await((*kept)->ended()), absl::OkStatus());
+  EXPECT_EQ((*kept)->state(), WorkState::kCompleted);
+}
+
+TEST_F(DeferredSpaceWorkTest, RunsForOneThatAnotherContextReads) {
+  Defer(Maker(negate_, 1));
+  Defer(Reader(1, 2));
+  ASSERT_TRUE(Run(Reader(2, 3)).ok());
+  EXPECT_EQ(Tensor(1)->dims(), Dims({3}));
+  EXPECT_TRUE(Flush().executed.empty());
+}
+
+TEST_F(DeferredSpaceWorkTest, IsSkippedOnceItsTensorIsFreed) {
+  const auto maker = Maker(negate_, 1);
+  ASSERT_TRUE(maker->SetNumber(7).ok());
+  Defer(maker);
+  Free(1);
+  EXPECT_EQ(HeldOf(Holding::kWorks), 1u);
+  const FlushResult result = Flush();
+  ASSERT_EQ(result.dropped.size(), 1u);
+  EXPECT_EQ(result.dropped[0].tag, 7u);
+  auto kept = space_->works().Find(7);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_TRUE(absl::IsCancelled((*kept)->end()->status));
+  for (const Holding what : {Holding::kTensors, Holding::kWorks}) {
+    EXPECT_EQ(HeldOf(what), 0u);
+  }
+}
+
+TEST_F(DeferredSpaceWorkTest, ItsGraphCountsUntilItIsDone) {
+  const uint64_t values = values_.size() * sizeof(float);
+  const size_t graph = GraphBytes(MakeGraph("Neg", 1));
+  const auto maker = Maker(negate_, 1);
+  Defer(maker);
+  EXPECT_EQ(HeldOf(Holding::kInputBytes), values + graph);
+  Defer(Maker(negate_, 2));
+  EXPECT_EQ(HeldOf(Holding::kInputBytes), 2 * (values + graph));
+  const Point first = Tensor(1)->made(), second = Tensor(2)->made();
+  Flush();
+  EXPECT_EQ(Await(first), absl::OkStatus());
+  EXPECT_EQ(Await(second), absl::OkStatus());
+  EXPECT_EQ(HeldOf(Holding::kInputBytes), 0u);
+  EXPECT_EQ(maker->request().graph, nullptr) << "whoever holds the work";
+}
+
+// A reader that is skipped itself wants nothing.
+TEST_F(DeferredSpaceWorkTest, AChainIsSkippedOnceAllOfItIsFreed) {
+  Defer(Maker(negate_, 1));
+  Defer(Reader(1, 2));
+  Defer(Reader(2, 3));
+  Free(1);
+  Free(3);
+  FlushResult result = Flush();
+  EXPECT_EQ(result.dropped.size(), 1u);
+  EXPECT_EQ(result.executed.size(), 2u) << "tensor 2 is there to be read";
+  ASSERT_TRUE(Run(Reader(2)).ok());
+  Defer(Maker(negate_, 4));
+  Defer(Reader(4, 5));
+  Free(4);
+  Free(5);
+  result = Flush();
+  EXPECT_EQ(result.dropped.size(), 2u);
+  EXPECT_TRUE(result.executed.empty());
+}
+
+// Who waits for its end holds nothing else of it, and what runs it may come
+// after a flush.
+TEST_F(DeferredSpaceWorkTest, IsNotSkippedOnceItsEndIsWaitedFor) {
+  HandExecutor executor;
+  context_ = EvalContext::Create(engine_.get(), {.executor = &executor});
+  const auto maker = Maker(negate_, 1);
+  ASSERT_TRUE(maker->SetNumber(7).ok());
+  Defer(maker);
+  const Point end = (*space_->works().Find(7))->ended();
+  absl::Status told = absl::UnknownError("not told");
+  end.timeline->OnReached(end.value,
+                          [&](absl::Status how) { told = std::move(how); });
+  Free(1);
+  const FlushResult result = Flush();
+  EXPECT_TRUE(result.dropped.empty());
+  EXPECT_EQ(result.executed.size(), 1u);
+  EXPECT_TRUE(testing::Eventually([&] {
+    executor.RunAll();
+    return end.Outcome().has_value();
+  }));
+  EXPECT_EQ(told, absl::OkStatus());
+  context_ = nullptr;
+  executor.RunAll();
+}
+
+TEST_F(DeferredSpaceWorkTest, WhoIsToldOfItsEndDoesNotHaveItRun) {
+  const auto maker = Maker(negate_, 1);
+  ASSERT_TRUE(maker->SetNumber(7).ok());
+  Defer(maker);
+  const auto kept = *space_->works().Find(7);
+  Event told;
+  uint64_t works = 1;
+  kept->OnEnded([&] {
+    works = HeldOf(Holding::kWorks);
+    told.Set();
+  });
+  const FlushResult result = Flush();
+  EXPECT_EQ(result.executed.size(), 1u) << "nobody had it run before";
+  told.Wait();
+  EXPECT_EQ(works, 0u) << "it is told when all is settled";
+  EXPECT_TRUE(kept->end().has_value());
+  Event again;
+  kept->OnEnded([&] { again.Set(); });
+  EXPECT_EQ(again.count(), 1u);
+}
+
+// It was looked up before it was freed.
+TEST_F(DeferredSpaceWorkTest, RunsForACallThatIsAboutToReadIt) {
+  Defer(Maker(negate_, 1));
+  const auto tensor = Tensor(1);
+  auto holds = tensor->Hold();
+  EXPECT_NE(holds, nullptr);
+  Free(1);
+  EXPECT_EQ(Flush().executed.size(), 1u);
+  const auto reader = NewWork(space_, negate_);
+  ASSERT_TRUE(
+      reader->Read(&reader->request().inputs[0], tensor, *engine_).ok());
+  EXPECT_TRUE(Run(reader).ok());
+}
+
+TEST_F(DeferredSpaceWorkTest, IsNotReadOnceItIsFreedAndSkipped) {
+  Defer(Maker(negate_, 1));
+  const auto tensor = Tensor(1);
+  Free(1);
+  EXPECT_EQ(Flush().dropped.size(), 1u);
+  EXPECT_EQ(tensor->Hold(), nullptr);
+  const auto reader = NewWork(space_, negate_);
+  EXPECT_TRUE(absl::IsCancelled(
+      reader->Read(&reader->request().inputs[0], tensor, *engine_)));
+}
+
+TEST_F(DeferredSpaceWorkTest, TensorsOfAJoinedRunCount) {
+  Defer(Maker(negate_, 1));
+  Defer(Reader(1, 2));
+  Defer(Reader(2, 3));
+  Free(2);
+  Flush();
+  ASSERT_TRUE(Run(Reader(3)).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 2 * 3 * sizeof(float))
+      << "what only others of the run read takes nothing";
+}
+
+// What does not fit of a joined run fails alone.
+TEST_F(DeferredSpaceWorkTest, AJoinedRunKeepsToTheQuota) {
+  space_ = NewSpace(Holding::kTensorBytes, 3 * sizeof(float));
+  Defer(Maker(negate_, 1));
+  Defer(Reader(1, 2));
+  Flush();
+  EXPECT_EQ(Await(Tensor(1)->made()), absl::OkStatus());
+  const Point made = Tensor(2)->made();
+  if (!made.is_null()) Await(made).IgnoreError();
+  EXPECT_EQ(Reason(Tensor(2)->failure()), "SPACE_QUOTA");
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 3 * sizeof(float));
+}
+
+TEST_F(DeferredSpaceWorkTest, EndsWithItsSpace) {
+  const auto maker = Maker(negate_, 1);
+  Defer(maker);
+  ASSERT_TRUE(spaces_->Close(*space_));
+  EXPECT_TRUE(testing::Eventually([&] { return maker->work().done(); }));
+  EXPECT_TRUE(absl::IsCancelled(maker->work().status()));
+  EXPECT_TRUE(
+      testing::Eventually([&] { return HeldOf(Holding::kWorks) == 0; }));
+}
+
+TEST_F(DeferredSpaceWorkTest, EndsWithItsContext) {
+  const auto maker = Maker(negate_, 1);
+  Defer(maker);
+  context_ = nullptr;
+  EXPECT_TRUE(absl::IsCancelled(maker->work().status()));
+  EXPECT_TRUE(absl::IsCancelled(Tensor(1)->failure()));
 }
 
 TEST_F(SpaceWorkTest, ATensorOfAnotherEngineIsNotRead) {

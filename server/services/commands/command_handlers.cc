@@ -6,6 +6,7 @@
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/command.pb.h"
 #include "server/services/commands/context_commands.h"
+#include "server/services/commands/flush_command.h"
 #include "server/services/commands/tensor_commands.h"
 #include "server/services/commands/timeline_commands.h"
 #include "server/services/commands/wait_command.h"
@@ -28,6 +29,7 @@ CommandHandlers::CommandHandlers(ServiceContext* context) {
   Add(v1::Command::kTensorGet, TensorGetHandler(context));
   AddTensorCommands(context, this);
   AddContextCommands(context, this);
+  AddFlushCommand(context, this);
   AddTimelineCommands(context, this);
   AddWorkCommands(context, this);
   Add(v1::Command::kWait, WaitHandler(context));

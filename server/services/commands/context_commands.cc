@@ -9,6 +9,8 @@
 #include "proto/weir/v1/command.pb.h"
 #include "server/evaluation/fresh_rng.h"
 #include "server/models/repository.h"
+#include "server/services/commands/flush_command.h"
+#include "server/services/commands/in_context.h"
 #include "server/services/commands/in_space.h"
 #include "server/spaces/space.h"
 
@@ -23,11 +25,6 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
   if (!v1::EvalMode_IsValid(request.mode())) {
     return InvalidField(
         "mode", absl::StrCat(request.mode(), " is not an evaluation mode"));
-  }
-  if (request.mode() == v1::EVAL_MODE_DEFERRED) {
-    return WithField(absl::UnimplementedError(
-                         "DEFERRED evaluation is not offered by this server"),
-                     "mode");
   }
   WEIR_ASSIGN_OR_RETURN(Engine* const engine,
                         context.engines.Find(request.device()));
@@ -49,13 +46,11 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
   return absl::OkStatus();
 }
 
-absl::Status CloseContext(Space& space, const v1::ContextClose& request) {
-  WEIR_ASSIGN_OR_RETURN(const auto kept,
-                        space.contexts().Find(request.context()));
-  // Whoever is inside keeps it; then it is not for another to close.
-  WEIR_ASSIGN_OR_RETURN(const Activation inside,
-                        kept->context->Enter(NewHandlerId()));
-  space.contexts().RemoveIf(request.context(), kept.get());
+absl::Status CloseContext(const InsideContext& inside,
+                          const v1::ContextClose& request,
+                          v1::ContextClosed* response) {
+  inside.space.contexts().RemoveIf(request.context(), &inside.kept);
+  FillFlushed(inside.activation.Flush(), response->mutable_flushed());
   return absl::OkStatus();
 }
 
@@ -71,7 +66,7 @@ void AddContextCommands(ServiceContext* context, CommandHandlers* handlers) {
           }));
   handlers->Add(
       Command::kContextClose,
-      InSpace<v1::ContextClose, v1::ContextClosed>(context, CloseContext));
+      InContext<v1::ContextClose, v1::ContextClosed>(context, CloseContext));
 }
 
 }  // namespace weir

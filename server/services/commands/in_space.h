@@ -13,7 +13,7 @@
 namespace weir {
 
 // A handler of handle(Space&, const Request&, Response*), which may leave out
-// the last where that is empty.
+// the last where that is empty, or have the call before all of them.
 template <typename Request, typename Response, typename Handle>
 MethodHandler InSpace(const ServiceContext* context, Handle handle) {
   return UnaryHandler<Request, Response>(
@@ -24,6 +24,9 @@ MethodHandler InSpace(const ServiceContext* context, Handle handle) {
                               RequireSpace(*context, call));
         if constexpr (std::is_invocable_v<Handle, Space&, const Request&>) {
           return handle(*space, request);
+        } else if constexpr (std::is_invocable_v<Handle, ServerCall&, Space&,
+                                                 const Request&, Response*>) {
+          return handle(call, *space, request, response);
         } else {
           return handle(*space, request, response);
         }

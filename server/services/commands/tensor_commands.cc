@@ -13,7 +13,10 @@ namespace {
 using v1::Command;
 
 absl::Status FreeTensor(Space& space, const v1::TensorFree& request) {
-  return space.tensors().Remove(request.tensor()).status();
+  WEIR_ASSIGN_OR_RETURN(const auto tensor,
+                        space.tensors().Remove(request.tensor()));
+  tensor->Freed();
+  return absl::OkStatus();
 }
 
 void FillSpec(const KeptTensor& tensor, v1::TensorSpec* spec) {

@@ -298,13 +298,12 @@ void Session::WatchWork(uint64_t number) {
     MutexLock lock(&mu_);
     ++awaited_works_;
   }
-  const Point ended = (*kept)->ended();
-  auto told = [weak = weak_from_this(), number,
-               work = *kept](const absl::Status&) {
-    if (const auto self = weak.lock()) self->WorkEnded(number, work);
-  };
-  if (ended.is_null()) return told(absl::OkStatus());
-  ended.timeline->OnReached(ended.value, std::move(told));
+  // The session that is told of its end does not want it.
+  (*kept)->OnEnded(
+      [weak = weak_from_this(), number, work = std::weak_ptr(*kept)] {
+        const auto self = weak.lock();
+        if (self != nullptr) self->WorkEnded(number, work.lock());
+      });
 }
 
 void Session::WorkEnded(uint64_t number, std::shared_ptr<KeptWork> work) {

@@ -164,6 +164,12 @@ inline v1::Command WaitCommand(uint64_t timeline, uint64_t value) {
   return command;
 }
 
+inline v1::Command FlushCommand(uint64_t context) {
+  v1::Command command;
+  command.mutable_context_flush()->set_context(context);
+  return command;
+}
+
 inline v1::Command EvaluateCommand(v1::EvaluateRequest request) {
   v1::Command command;
   *command.mutable_evaluate() = std::move(request);

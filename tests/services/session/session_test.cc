@@ -196,6 +196,103 @@ TEST_F(SessionTest, EndsOfWorksAreTold) {
             "TIMELINE_DELETED");
 }
 
+// Nobody needs it for that: it is told when somebody has.
+TEST_F(SessionTest, WhoIsToldOfADeferredWorkDoesNotHaveItRun) {
+  CreateContext(1, v1::EVAL_MODE_DEFERRED);
+  ASSERT_FALSE(Put(1, {1}).has_error());
+  SessionClient session(server_, token_);
+  ASSERT_TRUE(session.Open(1, /*push_completions=*/true));
+  v1::EvaluateRequest request = Double(1, 2);
+  request.set_context(1);
+  request.set_work(7);
+  EXPECT_FALSE(session.Run(EvaluateCommand(request)).has_error());
+  // One that runs in the context comes behind whatever was begun there.
+  v1::EvaluateRequest behind = Double(1, 3);
+  behind.set_context(1);
+  behind.set_mode(v1::EVAL_MODE_SYNC_FULL);
+  EXPECT_FALSE(session.Run(EvaluateCommand(behind)).has_error());
+  EXPECT_EQ(Query(7).state(), v1::WORK_STATE_NOT_ENQUEUED);
+  EXPECT_EQ(session.completions(), 0u);
+  const v1::CommandResult flushed = session.Run(FlushCommand(1));
+  ASSERT_EQ(flushed.context_flush().executed_size(), 1);
+  EXPECT_EQ(flushed.context_flush().executed(0).work(), 7u);
+  EXPECT_EQ(session.Completion(0).work(), 7u);
+  EXPECT_EQ(session.Completion(0).status().state(), v1::WORK_STATE_COMPLETED);
+
+  request = Double(2, 4);
+  request.set_context(1);
+  request.set_work(8);
+  EXPECT_FALSE(session.Run(EvaluateCommand(request)).has_error());
+  EXPECT_EQ(Read(4), (std::vector<float>{4}));
+  EXPECT_EQ(session.Completion(1).work(), 8u);
+}
+
+// Its own works are no strangers; and what was deferred is told by name.
+TEST_F(SessionTest, FlushesAndClosesAContextThatItIsIn) {
+  CreateContext(1, v1::EVAL_MODE_DEFERRED);
+  CreateTimeline(1);
+  ASSERT_FALSE(Put(1, {1}).has_error());
+  SessionClient session(server_, token_);
+  ASSERT_TRUE(session.Open(1));
+  v1::EvaluateRequest fails = Program(R"(
+      inputs { name: "x" }
+      nodes { domain: "weir" op: "Fault" inputs: "x" outputs: "y"
+              attributes { name: "mode" s: "report" } }
+      outputs: "y")");
+  fails.add_inputs()->set_name("x");
+  fails.mutable_inputs(0)->mutable_value()->set_tensor(1);
+  fails.add_outputs()->set_name("y");
+  fails.mutable_outputs(0)->set_tensor(9);
+  const auto send = [&](v1::EvaluateRequest request, uint64_t work) {
+    request.set_context(1);
+    request.set_work(work);
+    const v1::CommandResult result = session.Run(EvaluateCommand(request));
+    EXPECT_FALSE(result.has_error()) << result.error().message();
+  };
+  fails.set_mode(v1::EVAL_MODE_EAGER);
+  send(fails, 11);
+  v1::Command wait;
+  wait.mutable_wait()->add_works(11);
+  EXPECT_EQ(session.Run(wait).error().reason(), "INJECTED_FAULT");
+
+  const uint64_t inside = session.Send(EvaluateCommand(InlineAt(1, 1)));
+  send(Double(1, 2), 12);
+  const v1::CommandResult flushed = session.Run(FlushCommand(1));
+  ASSERT_FALSE(flushed.has_error()) << flushed.error().message();
+  ASSERT_EQ(flushed.context_flush().executed_size(), 1);
+  EXPECT_EQ(flushed.context_flush().executed(0).work(), 12u);
+  ASSERT_EQ(flushed.context_flush().failed_size(), 1);
+  EXPECT_EQ(flushed.context_flush().failed(0).work(), 11u);
+  send(Double(2, 3), 13);
+  send(Double(3, 4), 14);
+  v1::Command free;
+  free.mutable_tensor_free()->set_tensor(4);
+  EXPECT_FALSE(session.Run(free).has_error());
+  v1::Command close;
+  close.mutable_context_close()->set_context(1);
+  for (const v1::Command& command : {FlushCommand(1), close}) {
+    EXPECT_EQ(RunOne(command).error().reason(), "CONTEXT_BUSY")
+        << "of a stranger";
+  }
+  const v1::CommandResult closed = session.Run(close);
+  ASSERT_FALSE(closed.has_error()) << closed.error().message();
+  const v1::ContextFlushed& last = closed.context_close().flushed();
+  ASSERT_EQ(last.executed_size(), 1);
+  EXPECT_EQ(last.executed(0).work(), 13u);
+  ASSERT_EQ(last.skipped_size(), 1);
+  EXPECT_EQ(last.skipped(0).work(), 14u);
+  EXPECT_EQ(last.failed_size(), 0) << "that was told";
+  EXPECT_FALSE(session.answered(inside));
+  const v1::CommandResult gone = session.Run(FlushCommand(1));
+  EXPECT_EQ(gone.error().reason(), "CONTEXT_NOT_FOUND");
+  EXPECT_EQ(gone.error().field(), "context");
+  EXPECT_FALSE(session.Run(SignalCommand(1, 1)).has_error());
+  EXPECT_FALSE(session.Result(inside).has_error());
+  EXPECT_EQ(Read(3), (std::vector<float>{4}));
+  EXPECT_EQ(Query(14).failure().code(),
+            static_cast<int>(StatusCode::CANCELLED));
+}
+
 TEST_F(SessionTest, WhoHasSentAllIsAnsweredAllOfIt) {
   CreateTimeline(1);
   SessionClient session(server_, token_);
