@@ -207,10 +207,14 @@ void HttpServer::Impl::Serve() {
         const MutexLock lock(&mu_);
         if (stopping_) break;
       }
-      TakeText();
     }
     if (polled[0].revents != 0) AcceptSome();
     MHD_run(daemon_);
+    if (polled[1].revents != 0) {
+      // After those who asked before: they have the next.
+      TakeText();
+      MHD_run(daemon_);
+    }
     CutLate();
   }
   for (Connection& connection : connections_) Cut(connection);
