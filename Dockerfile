@@ -10,9 +10,13 @@
 # `--format docker`. docs/container.md tells the rest.
 ARG BASE=debian:12-slim
 
-# The compiler and the libraries that the programs are built against.
+# The compiler and the libraries that the programs are built against: of the day,
+# as in the image, those too that come with the base and that no package asks for
+# in the newest version.
 FROM ${BASE} AS toolchain
 WORKDIR /src
+RUN apt-get update -q && \
+    DEBIAN_FRONTEND=noninteractive apt-get upgrade -q -y --with-new-pkgs
 COPY deploy/setup.sh deploy/pins.txt deploy/
 RUN WEIR_CUDA=0 deploy/setup.sh --programs && deploy/setup.sh --sbom
 

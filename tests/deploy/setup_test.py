@@ -4,6 +4,7 @@ is said meanwhile. apt and dpkg are stand-ins; nothing is installed."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -353,6 +354,79 @@ class Wheels(Script):
         done = self.take("--programs", **self.toolkit("14.1"))
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertIn("deploy/pins.txt has those of CUDA 13", done.stdout)
+
+
+# Has versions in a file, VERSIONS; Debian's newest are 2.
+APT = """
+case "$1" in
+  update) ;;
+  upgrade) sed -i 's/ .*/ 2/' "$VERSIONS" ;;
+  install)
+    for name in "$@"; do
+      case "$name" in [a-z]*)
+        sed -i "/^$name /d" "$VERSIONS"
+        echo "$name 2" >>"$VERSIONS" ;;
+      esac
+    done ;;
+esac
+"""
+DPKG_QUERY = """
+for name in "$@"; do :; done
+version="$(sed -n "s/^$name //p" "$VERSIONS")"
+[ -n "$version" ] || exit 1
+case "$2" in *Version*) echo "installed $version" ;;
+  *) printf 'install ok installed' ;;
+esac
+"""
+
+
+class Images(Script):
+    """The packages of the stage that compiles, and those of the image."""
+
+    # No -dev package wants another.
+    BASE = "libffi8 1\n"
+
+    def setUp(self):
+        super().setUp()
+        write_program(self.bin / "apt-get", APT)
+        write_program(self.bin / "dpkg-query", DPKG_QUERY)
+        write_program(self.folder / "deploy" / "setup.sh",
+                      f'[ "$1" != --programs ] || '
+                      f'exec {ROOT}/deploy/setup.sh "$@"\n')
+        shutil.copy(ROOT / "deploy" / "same_packages.sh", self.folder)
+        self.versions = self.folder / "versions"
+
+    def stage(self, *commands):
+        """The base's packages after commands; they stay in VERSIONS."""
+        self.versions.write_text(self.BASE, "utf-8")
+        for command in commands:
+            done = self.run_in(
+                "sh", "-ec", command, VERSIONS=str(self.versions),
+                WEIR_TEST_TOOLS=str(self.tools),
+                PATH=f"{self.bin}:{os.environ['PATH']}")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return [line for line in self.versions.read_text("utf-8").splitlines()
+                if line.split()[0] in self.BASE.split()]
+
+    def refused(self, parts):
+        """What the image says of the packages that programs were made with."""
+        (self.folder / "build_parts.txt").write_text(
+            "".join(f"package {line}\n" for line in parts), "utf-8")
+        self.stage("apt-get install libffi8")
+        return self.run_in(
+            "sh", "same_packages.sh", VERSIONS=str(self.versions),
+            PATH=f"{self.bin}:{os.environ['PATH']}").stderr
+
+    def test_both_have_those_of_one_day_whatever_the_base_has(self):
+        text = (ROOT / "Dockerfile").read_text("utf-8")
+        [stage] = re.findall(r"(?s)\nFROM \S+ AS toolchain\n(.*?)\nFROM ", text)
+        steps = re.findall(r"(?m)^RUN (.*)$", stage.replace("\\\n", " "))
+        self.assertEqual(self.refused(self.stage(*steps)), "")
+
+    def test_a_layer_of_another_day_is_refused(self):
+        said = self.refused(self.stage())
+        self.assertIn("  libffi8: built against 1, here 2\n", said)
+        self.assertIn("docker build --no-cache --pull\n", said)
 
 
 if __name__ == "__main__":
