@@ -16,7 +16,7 @@ def blocks(page, language):
     for found in re.finditer(rf"^( *)```{language}\n(.*?)^\1```$", text,
                              re.MULTILINE | re.DOTALL):
         yield (text.count("\n", 0, found.start()) + 2,
-               textwrap.dedent(found[2]))
+               re.sub(rf"(?m)^{found[1]}", "", found[2]))
 
 
 def indented_blocks(page):
@@ -78,3 +78,20 @@ def commands(page, section=None):
                     command += rows[at]
             at += 1
             yield line + start, command
+
+
+def patches(page, section):
+    """The entries of one's own list `patches:` that what stands under a heading
+    shows, as text."""
+    [found] = [text for line, text in blocks(page, "yaml")
+               if heading_at(page, line).startswith(section)
+               or heading_at(page, line, "### ").startswith(section)]
+    return found
+
+
+def with_patches(kustomization, entries):
+    """The text of a kustomization.yaml of compose.py's, to whose list entries
+    are added: it is the last key, or none."""
+    if "\npatches:\n" not in kustomization:
+        kustomization += "patches:\n"
+    return kustomization + entries

@@ -581,6 +581,28 @@ class Kubernetes:
                     self.paste(step, None)
                 EXECUTED.add((pages.KUBERNETES.name, line, command))
 
+    def test_an_authority_of_clients_in_a_secret_of_its_own(self):
+        """In place of a ca.crt in the server's, as cert-manager needs it."""
+        self.begin()
+        self.follow("TLS")
+        text = pages.KUBERNETES.read_text("utf-8")
+        [setting] = re.findall(
+            r"`(WEIR_TLS_CLIENT_CA=/etc/weir/clients/\S+)`", text)
+        folder = self.cluster.reader.tree / "my-weir"
+        for file, text in (
+                ("kustomization.yaml", pages.with_patches(
+                    (folder / "kustomization.yaml").read_text("utf-8"),
+                    pages.patches(pages.KUBERNETES, "TLS"))),
+                ("settings.env", re.sub(
+                    "WEIR_TLS_CLIENT_CA=.*", setting,
+                    (folder / "settings.env").read_text("utf-8")))):
+            (folder / file).write_text(text, "utf-8")
+        self.paste("kubectl apply -k my-weir", None)
+        for pod in self.cluster.pods():
+            self.assertIn(setting.partition("=")[2],
+                          pod.container.environment["WEIR_TLS_CLIENT_CA"])
+            self.assertTrue(self.under_tls())
+
     def test_runbooks(self):
         self.begin()
         self.follow("Monitoring")
