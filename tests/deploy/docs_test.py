@@ -101,6 +101,71 @@ class FirstSection(unittest.TestCase):
                 self.assertEqual(used, pushed)
 
 
+class Patches(unittest.TestCase):
+    """What a reader adds to a kustomization.yaml of his own. A patch for an
+    object that is not there is none, and of two lists `patches:` the last alone
+    counts; kubectl says nothing of either."""
+
+    def test_nothing_begins_a_list_that_may_be_there(self):
+        added = [text for _, text in pages.blocks(PAGE, "yaml")]
+        for _, block in pages.blocks(PAGE, "sh"):
+            added += re.findall(
+                r"(?ms)^cat >>\S+kustomization.yaml <<'END'\n(.*?)^END$",
+                block)
+        self.assertGreaterEqual(len(added), 4)
+        for text in added:
+            with self.subTest(text=text):
+                self.assertIsInstance(yaml.safe_load(text), list)
+
+    def test_the_policy_of_a_bucket(self):
+        """Beside the patches of the components, and without any."""
+        entries = pages.patches(PAGE, "Models in a bucket")
+        gateway = ("gateway", "--gateway", "edge/public", "--host", "a.com")
+        for more in ((), gateway):
+            with self.subTest(more=more), \
+                    tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+                folder = pathlib.Path(folder)
+                run_in(ROOT, shlex.join([
+                    "deploy/kubernetes/compose.py", "cpu", "hpa",
+                    "object-storage", *more, "--models", "my-bucket/models",
+                    "--out", str(folder), "--image", "weir"]))
+                file = folder / "kustomization.yaml"
+                before = [objects(folder, kubectl)
+                          for kubectl in manifests.kubectls()]
+                file.write_text(pages.with_patches(file.read_text("utf-8"),
+                                                   entries), "utf-8")
+                for kubectl, objects_before in zip(manifests.kubectls(),
+                                                   before):
+                    now = objects(folder, kubectl)
+                    policy = "NetworkPolicy", "weir-model-store"
+                    [old, new] = [made.pop(policy)["spec"]["egress"]
+                                  for made in (objects_before, now)]
+                    self.assertEqual(now, objects_before)
+                    self.assertEqual(new[:len(old)], old)
+                    self.assertEqual(let_out(new[len(old):]), {
+                        ("minio", 9000), *METADATA})
+
+    def test_the_page_says_where_metadata_are(self):
+        [text] = re.findall(r"(?s)\n### Models in a bucket\n(.*?)```yaml",
+                            PAGE.read_text("utf-8"))
+        for address in ("169.254.169.254, port 80", "169.254.170.23, port 80",
+                        "169.254.169.252, ports 987 and 988"):
+            self.assertIn(address, " ".join(text.split()))
+
+
+# Of EC2 and others, and of GKE with workload identity and Calico.
+METADATA = {("169.254.169.254/32", 80), ("169.254.169.252/32", 987),
+            ("169.254.169.252/32", 988)}
+
+
+def let_out(rules):
+    """(namespace or addresses, port) of rules of a policy."""
+    return {(peer["ipBlock"]["cidr"] if "ipBlock" in peer else
+             peer["namespaceSelector"]["matchLabels"][
+                 "kubernetes.io/metadata.name"], port["port"])
+            for rule in rules for peer in rule["to"] for port in rule["ports"]}
+
+
 class MutualTls(unittest.TestCase):
     """Sections are followed in any order, or left out: never may a server take
     everybody's calls because one was."""

@@ -147,17 +147,20 @@ class Examples(unittest.TestCase):
 
     def own(self, kubectl):
         """What a kubectl makes of each kustomization.yaml of one's own that
-        docs/kubernetes.md has, {kind: document}: with keys, and with a role."""
+        docs/kubernetes.md has, {kind: document}: with keys, with a role, with
+        more that the policy lets out, and with both."""
         guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
         parts = re.findall(
             r"cat >>?my-digits/kustomization.yaml <<'END'\n(.*?)^END$", guide,
             re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(parts), 2)
+        self.assertEqual(len(parts), 3)
+        first, role, policy = parts
         with tempfile.TemporaryDirectory(dir=manifests.ROOT / "build") as name:
             folder = pathlib.Path(name)
             (folder / "keys.env").write_text(
                 "AWS_ACCESS_KEY_ID=a\nAWS_SECRET_ACCESS_KEY=b\n", "utf-8")
-            for text in (parts[0], "".join(parts)):
+            for text in (first, first + role, first + policy,
+                         first + role + policy):
                 (folder / "kustomization.yaml").write_text(text.replace(
                     "../deploy", "../../deploy"), "utf-8")
                 yield {document["kind"]: document for document in
@@ -167,7 +170,7 @@ class Examples(unittest.TestCase):
     def test_one_s_own_bucket_and_keys(self):
         """As docs/kubernetes.md has it."""
         for kubectl in manifests.kubectls():
-            found, _ = self.own(kubectl)
+            found, *_ = self.own(kubectl)
             self.assertEqual(found["Secret"]["data"], {
                 "AWS_ACCESS_KEY_ID": "YQ==",
                 "AWS_SECRET_ACCESS_KEY": "Yg=="}, kubectl)
@@ -182,13 +185,27 @@ class Examples(unittest.TestCase):
     def test_a_role_in_place_of_keys(self):
         """KServe reads no Secret then, and of the account what that told."""
         for kubectl in manifests.kubectls():
-            keys, role = self.own(kubectl)
+            keys, role, *_ = self.own(kubectl)
             self.assertNotIn("secrets", role["ServiceAccount"], kubectl)
             annotations = role["ServiceAccount"]["metadata"]["annotations"]
             self.assertRegex(annotations.pop("eks.amazonaws.com/role-arn"),
                              "^arn:aws:iam::[0-9]{12}:role/")
             self.assertEqual(annotations,
                              keys["Secret"]["metadata"]["annotations"])
+
+    def test_what_else_the_policy_is_to_let_out(self):
+        """It is added, and undoes none of the patches before it."""
+        for kubectl in manifests.kubectls():
+            keys, role, *with_policy = self.own(kubectl)
+            for before, now in zip((keys, role), with_policy):
+                old, new = (made.pop("NetworkPolicy")["spec"]["egress"]
+                            for made in (before, now))
+                self.assertEqual(now, before, kubectl)
+                self.assertEqual(new[:len(old)], old)
+                self.assertEqual(
+                    [rule["ports"][0]["port"] for rule in new[len(old):]],
+                    [9000, 80])
+
 
 class Runtimes(unittest.TestCase):
 
