@@ -18,8 +18,11 @@
 // Thread-safe: the commands of a thread keep their order, those of several are
 // mixed. Calls take turns, but for waits, and for reads once an evaluation has
 // waited for a moment: others may send meanwhile, what they wait for among it.
-// At most half of the works that the space may have are unfinished evaluations
-// of its: what is sent beyond waits for them. The client outlives the space.
+// At most half of the works that the space may have are unfinished ones of
+// what was put and evaluated: what is sent beyond waits for them. It does not
+// for those that come after a moment, in its context, or in a chain of tensors:
+// too many of these fail with RESOURCE_EXHAUSTED. The client outlives the
+// space.
 #pragma once
 
 #include <cstdint>

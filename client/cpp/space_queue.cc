@@ -89,6 +89,21 @@ absl::Status SpaceQueue::Cause(const Numbers& numbers, absl::Status failure) {
   return failure;
 }
 
+void SpaceQueue::NoteMoment(Entry& entry) {
+  entry.awaits_moment = entry.command.evaluate().after_size() > 0;
+  awaits_moments_ |= entry.awaits_moment;
+  for (const auto& used : entry.uses) {
+    if (used != nullptr) entry.awaits_moment |= used->awaits_moment_;
+  }
+  if (!entry.awaits_moment) return;
+  for (const auto& made : entry.makes) made->awaits_moment_ = true;
+  for (const auto& used : entry.uses) {
+    if (used != nullptr && used->kind() == SpaceNumber::Kind::kContext) {
+      used->awaits_moment_ = true;
+    }
+  }
+}
+
 void SpaceQueue::Add(Entry entry) {
   {
     const std::lock_guard lock(mu_);
@@ -99,8 +114,8 @@ void SpaceQueue::Add(Entry entry) {
       entry.command.mutable_tensor_put()->set_work(++last_number_);
     } else if (entry.command.has_evaluate()) {
       entry.command.mutable_evaluate()->set_work(++last_number_);
-      awaits_moments_ |= entry.command.evaluate().after_size() > 0;
     }
+    NoteMoment(entry);
     waiting_bytes_ += entry.command.ByteSizeLong();
     waiting_.push_back(std::move(entry));
     if (waiting_.size() < Space::kMaxWaiting &&
@@ -139,7 +154,7 @@ std::vector<v1::Command> SpaceQueue::AwaitRoom(
   const std::lock_guard lock(mu_);
   for (const Entry& entry : entries) {
     const uint64_t work = WorkOf(entry.command);
-    if (work == 0) continue;
+    if (work == 0 || entry.awaits_moment) continue;
     works_.push_back(work);
     if (works_.size() <= max_works_) continue;
     // One by one: a wait for several ends with the first that failed.

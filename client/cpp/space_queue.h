@@ -44,6 +44,8 @@ class SpaceNumber {
   // that was to make it failed as a whole.
   absl::Status failure_;
   bool in_doubt_ = false;
+  // What is done in it or with it comes after a moment, which may never be.
+  bool awaits_moment_ = false;
 };
 
 class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
@@ -53,6 +55,7 @@ class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
     v1::Command command;
     Numbers makes;
     Numbers uses;  // whose failure is its own; they stay until it was sent
+    bool awaits_moment = false;  // set by Add
   };
 
   // `client` is there until Stop. So many works may be unfinished at a time.
@@ -89,10 +92,13 @@ class SpaceQueue : public std::enable_shared_from_this<SpaceQueue> {
   // The next entries of one call; `more`: there are others.
   std::vector<Entry> Take(bool* more);
   // Commands that wait for works, as many as have to end before `entries` may
-  // be accepted.
+  // be accepted. Not for those that come after moments: what brings these may
+  // be sent behind.
   std::vector<v1::Command> AwaitRoom(const std::vector<Entry>& entries);
   absl::StatusOr<std::vector<v1::CommandResult>> RunApart(
       std::vector<v1::Command> commands, absl::Duration patience);
+  // Notes whether it comes after a moment; with mu_ held.
+  void NoteMoment(Entry& entry);
   // Why a command that uses them failed with this: one of them may stand for
   // nothing; with mu_ held.
   static absl::Status Cause(const Numbers& numbers, absl::Status failure);

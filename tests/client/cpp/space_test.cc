@@ -286,6 +286,36 @@ TEST_F(SpaceClientTest, SoDoesWhatIsPut) {
   EXPECT_TRUE(sent.ok()) << sent;
 }
 
+// Who brings the moment may be behind.
+TEST_F(SpaceClientTest, NobodyWaitsForWhatComesAfterAMoment) {
+  v1::OpenSpaceRequest request;
+  request.mutable_quota()->set_works(8);
+  auto space = Space::Open(&client_, request);
+  ASSERT_TRUE(space.ok()) << space.status();
+  const Timeline timeline = (*space)->NewTimeline();
+  const Context context = (*space)->NewContext();
+  const Tensor x = (*space)->Put(Floats(1), Bytes(std::vector<float>{1}));
+  const Tensor y = (*space)->Evaluate({.graph = Twice("Add"),
+                                       .inputs = {{"x", x}},
+                                       .outputs = {"y"},
+                                       .context = context,
+                                       .after = {{timeline, 1}}})[0];
+  // One by its input, one by its context, and others.
+  std::vector<Tensor> behind = (*space)->Evaluate(
+      {.graph = Twice("Add"), .inputs = {{"x", y}}, .outputs = {"y"}});
+  behind.push_back(
+      (*space)->Put(Floats(1), Bytes(std::vector<float>{2}), context));
+  for (int i = 0; i < 10; ++i) {
+    behind.push_back((*space)->Put(Floats(1), Bytes(std::vector<float>{3})));
+  }
+  (*space)->Signal({timeline, 1});
+  const absl::Status sent = (*space)->Send();
+  EXPECT_TRUE(sent.ok()) << sent;
+  const auto value = (*space)->Read(behind[0]);
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(Values<float>(value->raw()), std::vector<float>{4});
+}
+
 // What went with a call that nobody answered may be there, and is freed later.
 TEST_F(SpaceClientTest, ACallThatFailsLosesNothingThatIsThere) {
   Client hasty({.address = server_.address(), .timeout = absl::Seconds(1)});
