@@ -11,6 +11,8 @@ namespace weir::bench {
 
 absl::StatusOr<BareCuda> BareCuda::Create(const std::string& source) {
   BareCuda bare;
+  // Modules are of a context, which this begins.
+  WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(0));
   WEIR_RETURN_IF_ERROR(bare.driver_.Load());
   WEIR_ASSIGN_OR_RETURN(const LibraryFile file, Nvrtc::Find());
   WEIR_ASSIGN_OR_RETURN(const Nvrtc nvrtc, Nvrtc::Open(file));
