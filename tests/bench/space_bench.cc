@@ -43,6 +43,8 @@ constexpr double kLeastGain = 2;
 // How long a chain that is deferred takes the device, of what the same nodes in
 // one graph take.
 constexpr uint64_t kDeferring = 2;  // a context
+// Another, of the session: it may be in it when the next round begins.
+constexpr uint64_t kOfSession = 3;
 constexpr int kDeferredRounds = 50;
 constexpr int64_t kDeferredElements = 1 << 20;
 constexpr double kMostDeferred = 1.3;
@@ -291,6 +293,7 @@ int Main(int argc, char** argv) {
       put.add_commands()->mutable_context_create();
   deferring->set_context(kDeferring);
   deferring->set_mode(v1::EVAL_MODE_DEFERRED);
+  put.add_commands()->mutable_context_create()->set_context(kOfSession);
   caller.Run(put);
 
   const auto sent = [&] { caller.Evaluate(Sent(ones), /*in_space=*/false); };
@@ -341,7 +344,7 @@ int Main(int argc, char** argv) {
   };
 
   v1::EvaluateRequest in_context = Sent(ones);
-  in_context.set_context(kContext);
+  in_context.set_context(kOfSession);
   std::optional<SessionCaller> session(std::in_place, caller.evaluator(),
                                        caller.token());
   const auto in_session = [&] { session->Run(in_context); };
