@@ -28,12 +28,12 @@ def main() -> None:
             tensor = x * 3
             print("looked at", tensor.numpy()[0])
 
-        # What is known of a tensor without any wait.
-        print("stuck", stuck.dtype, stuck.shape, stuck.device.name)
         try:
-            stuck.evaluate(timeout=0.1)  # Wait(t), for a while
+            stuck.evaluate(timeout=1)  # Wait(t), for a while
         except weir.errors.DeadlineExceeded as error:
             print("not there:", error.code)
+        # What is known of it all the same: its shape, once it has a plan.
+        print("stuck", stuck.dtype, stuck.shape, stuck.device.name)
 
         # WaitAll(): all that was asked for so far.
         opened.signal(1)

@@ -44,8 +44,8 @@ class Examples(WithServer):
     def test_user_stream_inspection(self):
         self.assertEqual(
             run("user_stream_inspection.py", self.server),
-            ["looked at [3. 3. 3.]", "stuck float32 (2, 3) cpu",
-             "not there: DEADLINE_EXCEEDED", "all there [2. 2. 2.]",
+            ["looked at [3. 3. 3.]", "not there: DEADLINE_EXCEEDED",
+             "stuck float32 (2, 3) cpu", "all there [2. 2. 2.]",
              "a stream of its own: True"])
 
     def test_holoscan_stream_pool(self):
