@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
-#include "kernels/device/dispatcher.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
+#include "tests/eval/await_point.h"
 #include "tests/eval/deferred_fixture.h"
 #include "tests/eval/hand_executor.h"
 
@@ -22,21 +22,10 @@ using ::testing::ElementsAre;
 using testing::Eventually;
 using ::testing::IsEmpty;
 
-constexpr Nanos kPatience = Nanos{60} * 1'000'000'000;
-
 class WantedWorks : public DeferredTest {
  protected:
-  // What waiting for `point` ends with, as a call does that is in no context.
   absl::Status Await(const Point& point) {
-    absl::Status status;
-    Event ended;
-    engine_->dispatcher().WhenReady(
-        {&point, 1}, nullptr, NowNanos() + kPatience, [&](absl::Status how) {
-          status = std::move(how);
-          ended.Set();
-        });
-    ended.Wait();
-    return status;
+    return testing::AwaitPoint(*engine_, point);
   }
 
   const std::vector<float> five_ = {5};

@@ -11,6 +11,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/graph/graph_bytes.h"
 #include "tests/base/eventually.h"
+#include "tests/eval/await_point.h"
 #include "tests/eval/hand_executor.h"
 #include "tests/spaces/space_fixture.h"
 
@@ -505,17 +506,8 @@ class DeferredSpaceWorkTest : public SpaceWorkTest {
     ASSERT_TRUE(tensor.ok());
     (*tensor)->Freed();
   }
-  // Ends with what becomes of it.
   absl::Status Await(const Point& point) {
-    absl::Status status;
-    Event ended;
-    engine_->dispatcher().WhenReady(
-        {&point, 1}, nullptr, NowNanos() + kTestLease, [&](absl::Status how) {
-          status = std::move(how);
-          ended.Set();
-        });
-    ended.Wait();
-    return status;
+    return testing::AwaitPoint(*engine_, point);
   }
 
   std::shared_ptr<EvalContext> context_;

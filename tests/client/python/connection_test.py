@@ -9,7 +9,7 @@ import time
 import unittest
 
 from built_package import LIBRARY
-from certificates import Certificates
+from certificates import Authority
 from spaces_server import WithServer
 import numpy as np
 import running
@@ -212,7 +212,7 @@ class Tls(WithServer):
 
     @classmethod
     def setUpClass(cls):
-        certificates = cls.enterClassContext(Certificates())
+        certificates = cls.enterClassContext(Authority())
         cls.folder = certificates.folder
         cls.FLAGS = certificates.server_flags()
         super().setUpClass()

@@ -9,7 +9,7 @@ import re
 import unittest
 
 from built_package import ROOT
-from certificates import Certificates
+from certificates import Authority
 from spaces_server import WithServer
 import running
 import skipping
@@ -25,7 +25,7 @@ class Page(WithServer):
     def test_its_programs_print_what_it_says(self):
         self.connect()
         text = PAGE.read_text("utf-8")
-        certificates = self.enterContext(Certificates())
+        certificates = self.enterContext(Authority())
         secure = self.enterContext(
             running.Server(*certificates.server_flags()))
         self.enterContext(contextlib.chdir(certificates.folder))

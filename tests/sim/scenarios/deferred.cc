@@ -115,6 +115,19 @@ void Readers(int readers) {
   world.End();
 }
 
+// Two works whose results are kept, and the second reads the first's.
+struct KeptPair {
+  SimWork& first;
+  SimWork& second;
+};
+KeptPair MakeKeptPair(World& world) {
+  KeptPair pair = {world.MakeWork(), world.MakeWork()};
+  pair.first.set_result(SimWork::Result::kKept);
+  pair.second.set_result(SimWork::Result::kKept);
+  pair.second.ReadProducer(pair.first);
+  return pair;
+}
+
 // Nobody reads the works: they are dropped, and whoever made them is told.
 // Another context is at work meanwhile.
 void Unread() {
@@ -122,11 +135,7 @@ void Unread() {
   std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
   std::shared_ptr<EvalContext> b = world.MakeContext();
   SimWork& outside = world.MakeWork();
-  SimWork& first = world.MakeWork();
-  SimWork& second = world.MakeWork();
-  first.set_result(SimWork::Result::kKept);
-  second.set_result(SimWork::Result::kKept);
-  second.ReadProducer(first);
+  auto [first, second] = MakeKeptPair(world);
   world.Begin();
   Thread other("other", [&] {
     Activation in_b = world.Enter(*b);
@@ -154,11 +163,7 @@ void Unread() {
 void Awaited(bool before) {
   World world;
   std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
-  SimWork& first = world.MakeWork();
-  SimWork& second = world.MakeWork();
-  first.set_result(SimWork::Result::kKept);
-  second.set_result(SimWork::Result::kKept);
-  second.ReadProducer(first);
+  auto [first, second] = MakeKeptPair(world);
   world.Begin();
   Activation in_a = world.Enter(*a);
   first.Defer(in_a);
