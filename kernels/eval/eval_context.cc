@@ -310,6 +310,11 @@ FlushResult EvalContext::Flush() {
   result.failed.assign(std::make_move_iterator(failed_.begin()),
                        std::make_move_iterator(failed_.end()));
   failed_.clear();
+  // Works of one joined work end in any order.
+  std::sort(result.failed.begin(), result.failed.end(),
+            [](const FailedWork& a, const FailedWork& b) {
+              return a.number < b.number;
+            });
   result.failed_total = std::exchange(failed_total_, 0);
   return result;
 }

@@ -76,7 +76,8 @@ struct FlushResult {
   // Deferred works whose results were given up unread: never run, ended with
   // CANCELLED.
   std::vector<FlushedWork> dropped;
-  // Since the last Flush: the newest kMaxFailedKept of `failed_total`.
+  // Since the last Flush: the newest kMaxFailedKept of `failed_total`, in the
+  // context's order.
   std::vector<FailedWork> failed;
   uint64_t failed_total = 0;
   static constexpr size_t kMaxFailedKept = 64;

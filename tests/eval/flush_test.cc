@@ -164,7 +164,10 @@ TEST_P(Flush, AnErrorBelongsToOneWorkAndItsReaders) {
   EXPECT_EQ(Reason(reader.Done()), "INJECTED_FAULT");
   EXPECT_TRUE(other.Done().ok()) << other.work->status();
   EXPECT_THAT(Kept(activation, other), ElementsAre(1, 2));
-  EXPECT_EQ(activation.Flush().failed.size(), 2u);
+  const std::vector<FailedWork> failed = activation.Flush().failed;
+  ASSERT_EQ(failed.size(), 2u);
+  EXPECT_EQ(failed[0].label, "the bad one");
+  EXPECT_LT(failed[0].number, failed[1].number);
 }
 
 TEST_P(Flush, AWrongShapeFailsItsOwnWork) {

@@ -125,6 +125,7 @@ TEST_F(FlushCommandTest, TellsWhatFailedSinceTheLast) {
   ASSERT_TRUE(Evaluate(fails).status.ok());
   DeferDouble(2, 3, 13);
   EXPECT_THAT(Works(Flush().context_flush().executed()), ElementsAre(12, 13));
+  Await(12);
   Await(13);
   const v1::ContextFlushed flushed = Flush().context_flush();
   EXPECT_EQ(flushed.failed_total(), 2u);
