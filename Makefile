@@ -74,7 +74,10 @@ demo: programs
 
 test: test-release test-asan test-tsan test-fuzz
 
-test-release: build-release
+# Benchmarks are left to `make build`.
+test-release: $(SETUP)
+	cmake --preset release -DBUILD_TESTING=ON $(CMAKE_ARGS)
+	cmake --build --preset tests
 	ctest --preset release
 
 test-asan: build-asan

@@ -64,6 +64,9 @@ if(WEIR_FUZZ)
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
   add_link_options(-fsanitize=fuzzer-no-link)
+  # For what no fuzzer is to reach: its tests hardly feel whether it is fast,
+  # and it compiles in half the time.
+  set(WEIR_COMPILE_UNFUZZED -fno-sanitize=fuzzer-no-link -O0)
 endif()
 
 # Linked PRIVATE by every target of ours.
