@@ -413,6 +413,9 @@ void Server::Impl::CloseExpiredSpaces() {
     space_recorder.Closed(*each.space, SpaceRecorder::End::kLease, each.held,
                           now);
   }
+  for (const Spaces::EndedContext& each : spaces->CloseExpiredContexts(now)) {
+    space_recorder.ContextExpired(*each.space, each.context, now);
+  }
   space_recorder.ReportSuppressed();
 }
 

@@ -130,8 +130,20 @@ void EvalContext::DrawSeed(Work& work) {
   if (work.request.seed.has_value()) {
     work.SetSeed(*work.request.seed);
   } else if (work.request.program->random()) {
-    work.SetSeed(rng_.Next());
+    MutexLock lock(&mu_);
+    const RngState drawn = rng_;
+    work.SetDrawnSeed(rng_.Next(), drawn);
   }
+}
+
+RngState EvalContext::rng() const {
+  MutexLock lock(&mu_);
+  return rng_;
+}
+
+void EvalContext::SetRng(const RngState& rng) {
+  MutexLock lock(&mu_);
+  rng_ = rng;
 }
 
 absl::Status EvalContext::Full(const char* works, size_t limit) const {

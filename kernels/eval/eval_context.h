@@ -114,6 +114,10 @@ class WEIR_EXPORT EvalContext
     return order_.timeline();
   }
   size_t unfinished() const { return order_.unfinished(); }
+  size_t deferred() const { return deferred_->size(); }
+  // Where its random numbers go on: those of the works that were accepted by
+  // now are drawn.
+  RngState rng() const;
   uint64_t refused_entries() const { return occupancy_->refused(); }
 
  private:
@@ -141,6 +145,7 @@ class WEIR_EXPORT EvalContext
   // begin.
   void Enqueue(Work* work);
   void DrawSeed(Work& work);
+  void SetRng(const RngState& rng);
   // CONTEXT_FULL; `works` are "unfinished", for example.
   absl::Status Full(const char* works, size_t limit) const;
   // Whether one more may be deferred.
@@ -184,7 +189,6 @@ class WEIR_EXPORT EvalContext
 
   // The owner's own (an Activation is needed to reach them).
   EvalMode mode_;
-  RngState rng_;
 
   // Who takes works out of the set, or gives places, has it until they stand in
   // the queue: so places there follow the order of submission, though others
@@ -193,7 +197,8 @@ class WEIR_EXPORT EvalContext
   // How many had been deferred at the last Flush.
   uint64_t flushed_ WEIR_GUARDED_BY(placing_) = 0;
 
-  Mutex mu_;
+  mutable Mutex mu_;
+  RngState rng_ WEIR_GUARDED_BY(mu_);
   std::vector<JoinedWork*> joined_ WEIR_GUARDED_BY(mu_);  // that have not ended
   std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
   uint64_t failed_total_ WEIR_GUARDED_BY(mu_) = 0;
@@ -213,6 +218,7 @@ class WEIR_EXPORT Activation {
   // The context's settings, for later submissions.
   EvalMode mode() const { return context_->mode_; }
   void set_mode(EvalMode mode) { context_->mode_ = mode; }
+  void set_rng(const RngState& rng) { context_->SetRng(rng); }
 
   // Takes `work` (which holds its request) and resolves its settings now. Every
   // outcome, refusal included, is told to `observer`. `work` and `observer`

@@ -142,6 +142,9 @@ JoinedWork::JoinedWork(Members members)
   for (const std::shared_ptr<Work>& member : members_) {
     work_.request.deadline =
         std::min(work_.request.deadline, member->request.deadline);
+    const int threads = member->request.cpu_threads;
+    int& most = work_.request.cpu_threads;
+    if (most == 0 || (threads > 0 && threads < most)) most = threads;
   }
   work_.request.owner = owner_;
   work_.joined_ = this;

@@ -27,8 +27,9 @@ class JoinedWork {
   // How many works from the front can run as one graph of `context`: those that
   // brought their graphs for its device, draw no random numbers, have small
   // constants, would not be refused alone and wait for nothing on the host but
-  // each other. At least 1. The earliest deadline is that of the joined work;
-  // when it passes, the others run one by one.
+  // each other. At least 1. The earliest deadline is that of the joined work,
+  // and so is the fewest CPU threads; when it passes, the others run one by
+  // one.
   static size_t CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
                               const EvalContext& context);
 

@@ -96,6 +96,7 @@ void Work::Reset() {
   status_ = absl::OkStatus();
   report_.Clear();
   seed_ = 0;
+  drawn_from_.reset();
   plan_ = nullptr;
   host_inputs_.clear();
   dependencies_.Clear();

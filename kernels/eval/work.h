@@ -31,6 +31,7 @@
 #include "kernels/device/pinned_pool.h"
 #include "kernels/eval/eval_mode.h"
 #include "kernels/eval/lane_hold.h"
+#include "kernels/eval/rng.h"
 #include "kernels/eval/sync_report.h"
 #include "kernels/eval/work_dependencies.h"
 #include "kernels/eval/work_memory.h"
@@ -123,6 +124,9 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // The request's, or what was drawn for it; 0 if it has none and its program
   // draws nothing.
   uint64_t seed() const { return seed_; }
+  // What the context's random state was when it was drawn there; empty if it
+  // was not.
+  const std::optional<RngState>& drawn_from() const { return drawn_from_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
   // When done and OK. `i` indexes Program::outputs().
@@ -158,6 +162,10 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // context's.
   void Accept(EvalMode mode, WorkObserver* observer);
   void SetSeed(uint64_t seed) { seed_ = seed; }
+  void SetDrawnSeed(uint64_t seed, const RngState& from) {
+    seed_ = seed;
+    drawn_from_ = from;
+  }
   // It waits for its use in `set`; `end` is its point.
   void Defer(std::shared_ptr<Timeline> end, std::weak_ptr<DeferredSet> set);
   // It keeps itself until it is done.
@@ -281,6 +289,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;
   uint64_t seed_ = 0;
+  std::optional<RngState> drawn_from_;
   bool returned_ = false;
   WorkState return_at_ = WorkState::kCommitted;
   WorkProgress progress_;

@@ -1,4 +1,5 @@
 // What a work does on its stream, and how it judges what came of it.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/bounded_team.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/work.h"
 
@@ -53,8 +55,13 @@ absl::Status Work::Launch(Stream& stream) {
     WEIR_RETURN_IF_ERROR(dependencies_.Outcome().value_or(absl::OkStatus()));
   }
   WEIR_RETURN_IF_ERROR(memory_.CopyIn(stream));
+  CpuTeam* team = device.cpu_team();
+  std::optional<BoundedTeam> some;
+  if (team != nullptr && request.cpu_threads > 0) {
+    team = &some.emplace(team, request.cpu_threads);
+  }
   const ProgramRun run{.stream = stream,
-                       .team = device.cpu_team(),
+                       .team = team,
                        .inputs = memory_.inputs(),
                        .outputs = memory_.outputs(),
                        .arena = memory_.arena(),

@@ -68,7 +68,9 @@ struct WorkRequest {
   std::optional<uint64_t> seed;  // empty: the context's RNG
   Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
                                  // begins after it
-  std::string label;             // for errors and reports
+  // Of a CPU device's threads, how many work on one operator at most; 0: all.
+  int cpu_threads = 0;
+  std::string label;  // for errors and reports
   // Of the graph's nodes, which errors of the work tell. Null: none.
   std::shared_ptr<const CallSites> call_sites;
   uint64_t tag = 0;  // by which whoever asks knows it, as Flush tells

@@ -27,6 +27,7 @@ void Evaluation::Clear() {
   request.signal.clear();
   request.mode.reset();
   request.seed.reset();
+  request.cpu_threads = 0;
   request.deadline = kNoDeadline;
   request.label.clear();
   request.owner = {};

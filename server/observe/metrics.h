@@ -80,7 +80,7 @@ class Metrics {
   // and the deadline, of which errors have none. A test compares them with
   // docs/errors.md.
   static constexpr std::string_view kDeadlinePassed = "DEADLINE_PASSED";
-  static constexpr std::array<std::string_view, 16> kRefusals = {
+  static constexpr std::array<std::string_view, 17> kRefusals = {
       "QUEUE_FULL",
       "QUEUE_BYTES_FULL",
       "TOO_MANY_UPLOADS",
@@ -95,6 +95,7 @@ class Metrics {
       "STEP_WAIT_TOO_LONG",
       "SPACE_QUOTA",
       "CONTEXT_FULL",
+      "CONTEXT_QUEUE_FULL",
       kDeadlinePassed,
       "OTHER"};
 

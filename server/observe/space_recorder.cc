@@ -1,5 +1,7 @@
 #include "server/observe/space_recorder.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace weir {
 namespace {
 
@@ -39,6 +41,19 @@ void SpaceRecorder::Closed(const Space& space, End why, const Amounts& held,
                 {"contexts", Number(held, Holding::kContexts)},
                 {"timelines", Number(held, Holding::kTimelines)},
                 {"works", Number(held, Holding::kWorks)}});
+}
+
+void SpaceRecorder::ContextExpired(const Space& space,
+                                   const Space::ExpiredContext& context,
+                                   Nanos now) {
+  if (!logger_->enabled(LogLevel::kInfo) || !limiter_.Allow(now)) return;
+  logger_->Log(LogLevel::kInfo, "context closed",
+               {{"space", static_cast<int64_t>(space.id())},
+                {"label", space.label()},
+                {"identity", space.identity()},
+                {"why", "ttl"},
+                {"context", absl::StrCat(context.number)},
+                {"ttl_s", static_cast<double>(context.ttl) * 1e-9}});
 }
 
 void SpaceRecorder::ReportSuppressed() {

@@ -1,5 +1,6 @@
 // Counts spaces that are opened and closed, and writes a line of each: who it
-// was for, and what it held in the end. The lines are bounded. Thread-safe.
+// was for, and what it held in the end; and a line of each context that nobody
+// used. The lines are bounded. Thread-safe.
 #pragma once
 
 #include <array>
@@ -28,6 +29,9 @@ class SpaceRecorder {
   void Opened(const Space& space, Nanos now);
   // `held` until then.
   void Closed(const Space& space, End why, const Amounts& held, Nanos now);
+
+  void ContextExpired(const Space& space, const Space::ExpiredContext& context,
+                      Nanos now);
 
   uint64_t opened_total() const { return opened_.load(); }
   uint64_t closed_total(End why) const {

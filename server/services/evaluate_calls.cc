@@ -106,6 +106,9 @@ class EvaluateCall : public EvaluationCall {
         space_ ? numbers_.Find(*space_, &call().arena(), &request_)
                : CheckWithoutSpace());
     WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "value.spec"));
+    if (numbers_.context() != nullptr) {
+      in_context_ = numbers_.context()->settings();
+    }
     return CheckSettings();
   }
 
@@ -192,7 +195,7 @@ class EvaluateCall : public EvaluationCall {
   // Where it is to run; what is not run there after all, Start finds.
   absl::Status FindEngine() {
     Engine* const of_context =
-        numbers_.context() == nullptr ? nullptr : numbers_.context()->engine;
+        numbers_.context() == nullptr ? nullptr : &numbers_.context()->engine();
     engine_ = of_context != nullptr ? of_context : numbers_.first_engine();
     if (engine_ == nullptr || !request_.device.empty()) {
       WEIR_ASSIGN_OR_RETURN(engine_, context().engines.Find(request_.device));
@@ -202,14 +205,14 @@ class EvaluateCall : public EvaluationCall {
 
   absl::Status CheckContext(const Engine& runs_on) const {
     if (numbers_.context() == nullptr ||
-        numbers_.context()->engine == &runs_on) {
+        &numbers_.context()->engine() == &runs_on) {
       return absl::OkStatus();
     }
     return WithField(
         WithReason(
             absl::FailedPreconditionError(absl::StrCat(
                 "context ", request_.context, " is on ",
-                DeviceName(numbers_.context()->engine->device().info()),
+                DeviceName(numbers_.context()->engine().device().info()),
                 ", and this runs on ",
                 DeviceName(const_cast<Engine&>(runs_on).device().info()))),
             "WRONG_DEVICE"),
@@ -273,18 +276,19 @@ class EvaluateCall : public EvaluationCall {
     const KeptContext* const kept = numbers_.context();
     const Settings settings = {
         .mode = request_.mode != 0 ? static_cast<EvalMode>(request_.mode)
-                : kept != nullptr  ? kept->mode
-                                   : EvalMode::kEager,
+                                   : in_context_.mode,
         .seed = request_.rng_seed,
+        .cpu_threads = in_context_.cpu_threads,
         .label = request_.label};
     if (!space_) return Evaluate(std::move(program), settings);
     Engine& runs_on = context().engines.Of(*program);
-    const absl::Status in_context = CheckContext(runs_on);
-    if (!in_context.ok()) return Fail(in_context);
+    const absl::Status fits = CheckContext(runs_on);
+    if (!fits.ok()) return Fail(fits);
     EvaluateIn({.space = space_.shared(),
                 .engine = &runs_on,
-                .context = kept == nullptr ? nullptr : kept->context,
-                .queue = request_.on_conflict == v1::CONTEXT_CONFLICT_QUEUE},
+                .context = kept == nullptr ? nullptr : kept->context(),
+                .queue = request_.on_conflict == v1::CONTEXT_CONFLICT_QUEUE ||
+                         (request_.on_conflict == 0 && in_context_.queue)},
                std::move(program), settings);
   }
 
@@ -438,6 +442,10 @@ class EvaluateCall : public EvaluationCall {
     settings.set_program(program().id());
     settings.set_program_cached(program_cached_);
     settings.set_rng_seed(work().seed());
+    if (const std::optional<RngState>& from = work().drawn_from()) {
+      settings.mutable_drawn_from()->set_seed(from->seed);
+      settings.mutable_drawn_from()->set_position(from->position);
+    }
     return settings;
   }
 
@@ -502,6 +510,7 @@ class EvaluateCall : public EvaluationCall {
   EvaluateRequestView request_;
   SpaceUse space_;  // none: the call is stateless
   SpaceNumbers numbers_;
+  ContextSettings in_context_;   // as they are when the request is read
   std::vector<SaidShape> said_;  // of inputs that are kept, and not known yet
   bool reads_kept_ = false;
   Engine* engine_ = nullptr;  // whose programs are asked

@@ -48,6 +48,7 @@ void EvaluationCall::Begin(std::shared_ptr<const Program> program,
   request().program = std::move(program);
   request().mode = settings.mode;
   request().seed = settings.seed;
+  request().cpu_threads = settings.cpu_threads;
   request().label.assign(settings.label);
   request().deadline = call_.deadline();
   RunStep<&EvaluationCall::Bind, &EvaluationCall::WasBound>(

@@ -65,6 +65,7 @@ class EvaluationCall : protected RequestTensors,
   struct Settings {
     EvalMode mode = EvalMode::kSyncFull;
     std::optional<uint64_t> seed = {};
+    int cpu_threads = 0;
     std::string_view label = {};
   };
   // Whose counts the call goes to, and whose shapes its tensors have to have;
@@ -99,8 +100,8 @@ class EvaluationCall : protected RequestTensors,
   ServerCall& call() const { return call_; }
   // From Evaluate or EvaluateIn on.
   const Program& program() const { return *work().request.program; }
-  // In a space it may go on meanwhile: then its mode, seed and request alone
-  // may be asked for.
+  // In a space it may go on meanwhile: then its mode, seed (and where that was
+  // drawn) and request alone may be asked for.
   const Work& work() const {
     return in_space_ == nullptr ? evaluation_->work() : in_space_->work();
   }

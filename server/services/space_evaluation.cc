@@ -1,9 +1,5 @@
 #include "server/services/space_evaluation.h"
 
-#include <algorithm>
-
-#include "absl/time/time.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "server/evaluation/fresh_rng.h"
 
@@ -18,10 +14,6 @@ std::shared_ptr<EvalContext> OwnContext(Engine* engine) {
 }
 
 }  // namespace
-
-HandlerId HandlerOf(const ServerCall& call) {
-  return call.handler() != 0 ? call.handler() : NewHandlerId();
-}
 
 absl::StatusOr<std::unique_ptr<SpaceEvaluation>> SpaceEvaluation::Create(
     ServerCall* call, const SpacePlace& place) {
@@ -43,46 +35,18 @@ void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
     if (!share.ok()) return Finish(share.status());
     wait_ = *std::move(share);
   }
-  Enter();
-}
-
-void SpaceEvaluation::Enter() {
-  const HandlerId handler = HandlerOf(*call_);
-  if (place_.context == nullptr || !place_.queue) {
-    // The activation keeps a context of its own.
-    activation_ =
-        (place_.context == nullptr ? OwnContext(place_.engine) : place_.context)
-            ->Enter(handler);
-    return Entered();
-  }
-  const Nanos longest =
-      NowNanos() + absl::ToInt64Nanoseconds(place_.engine->options().max_wait);
-  entry_ = place_.context->EnterQueued(
-      handler, std::min(work_->request().deadline, longest),
-      [this](absl::StatusOr<Activation> activation) {
-        activation_ = std::move(activation);
-        call_->Resume(
-            [](ServerCall&, void* self) {
-              static_cast<SpaceEvaluation*>(self)->Entered();
-            },
-            this);
-      });
-  call_->OnCancel(
-      [](ServerCall&, void* self) {
-        static_cast<SpaceEvaluation*>(self)->CallerLeft();
+  entry_.Run(
+      place_.context == nullptr ? OwnContext(place_.engine) : place_.context,
+      place_.queue && place_.context != nullptr, work_->request().deadline,
+      [](absl::StatusOr<Activation> activation, void* self) {
+        static_cast<SpaceEvaluation*>(self)->Entered(std::move(activation));
       },
       this);
 }
 
-// While it stands in line: if it is not called off any more, Entered comes, and
-// the work is cancelled there.
-void SpaceEvaluation::CallerLeft() {
-  if (!place_.context->CancelEntry(entry_)) return;
-  Finish(absl::CancelledError("the caller left while its context was in use"));
-}
-
-void SpaceEvaluation::Entered() {
-  call_->ForgetCancel();
+// If the caller has left by now, the work is cancelled in here.
+void SpaceEvaluation::Entered(absl::StatusOr<Activation> activation) {
+  activation_ = std::move(activation);
   if (!activation_.ok()) return Finish(activation_.status());
   const absl::Status status = work_->Submit(*activation_, *this, until_);
   if (!status.ok()) return Finish(status);

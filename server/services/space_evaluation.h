@@ -17,14 +17,11 @@
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/work.h"
 #include "server/rpc/server_call.h"
+#include "server/services/context_entry.h"
 #include "server/spaces/space.h"
 #include "server/spaces/space_work.h"
 
 namespace weir {
-
-// As whom the call enters contexts: as its session, or as itself, anew each
-// time.
-HandlerId HandlerOf(const ServerCall& call);
 
 // Where a call evaluates.
 struct SpacePlace {
@@ -74,11 +71,9 @@ class SpaceEvaluation final : private SpaceWork::Caller {
  private:
   SpaceEvaluation(ServerCall* call, const SpacePlace& place,
                   std::shared_ptr<SpaceWork> work)
-      : call_(call), place_(place), work_(std::move(work)) {}
+      : call_(call), place_(place), work_(std::move(work)), entry_(call) {}
 
-  void Enter();
-  void Entered();
-  void CallerLeft();
+  void Entered(absl::StatusOr<Activation> activation);
   void Finish(absl::Status status);
 
   // SpaceWork::Caller.
@@ -92,7 +87,7 @@ class SpaceEvaluation final : private SpaceWork::Caller {
   CheckPlanned check_ = nullptr;
   Then then_ = nullptr;
   void* arg_ = nullptr;
-  Occupancy::EntryId entry_ = 0;  // while it waits for its context
+  ContextEntry entry_;
   absl::StatusOr<Activation> activation_ = Activation();
   bool accepted_ = false;
   Account::Share wait_;  // of a call that waits for the end

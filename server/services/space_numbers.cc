@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/tensor/shape.h"
@@ -85,7 +86,7 @@ absl::Status SpaceNumbers::Find(Space& space, CallArena* arena,
     }
   }
   if (request->context != 0) {
-    auto context = space.contexts().Find(request->context);
+    auto context = space.FindContext(request->context, NowNanos());
     if (!context.ok()) return WithField(context.status(), "context");
     context_ = *std::move(context);
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -104,6 +105,23 @@ class NumberTable {
     if (at == objects_.end() || at->second.get() != object) return;
     removed = std::move(at->second);
     objects_.erase(at);
+  }
+
+  // Those for which `ends(number, object)` is true stand for nothing from now
+  // on. It runs under the table's lock.
+  std::vector<std::shared_ptr<T>> TakeIf(
+      absl::FunctionRef<bool(uint64_t number, const std::shared_ptr<T>& object)>
+          ends) {
+    std::vector<std::shared_ptr<T>> taken;
+    MutexLock lock(&mu_);
+    absl::erase_if(objects_, [&](auto& entry) {
+      if (entry.second == nullptr || !ends(entry.first, entry.second)) {
+        return false;
+      }
+      taken.push_back(std::move(entry.second));
+      return true;
+    });
+    return taken;
   }
 
   // Takes nothing any more, and gives up all that it has.

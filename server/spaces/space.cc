@@ -1,9 +1,12 @@
 #include "server/spaces/space.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 #include "server/spaces/space_work.h"
 
 namespace weir {
@@ -27,6 +30,57 @@ absl::StatusOr<NumberTable<KeptTensor>::Claim> Space::TakeTensor(
   if (!tensor.ok() || (*tensor)->failure().ok()) return claim;
   tensors_.RemoveIf(number, tensor->get());
   return tensors_.Take(number);
+}
+
+absl::StatusOr<NumberTable<KeptContext>::Claim> Space::TakeContext(
+    uint64_t number) {
+  auto claim = contexts_.Take(number);
+  if (!claim.ok()) return claim;
+  MutexLock lock(&mu_);
+  std::erase_if(expired_contexts_, [number](const ExpiredContext& each) {
+    return each.number == number;
+  });
+  return claim;
+}
+
+absl::StatusOr<std::shared_ptr<KeptContext>> Space::FindContext(uint64_t number,
+                                                                Nanos now) {
+  auto kept = contexts_.Find(number);
+  if (kept.ok()) {
+    (*kept)->Touch(now);
+    return kept;
+  }
+  MutexLock lock(&mu_);
+  const auto expired = std::find_if(
+      expired_contexts_.rbegin(), expired_contexts_.rend(),
+      [number](const ExpiredContext& each) { return each.number == number; });
+  if (expired == expired_contexts_.rend()) return kept;
+  return WithReason(absl::NotFoundError(absl::StrCat(
+                        "the space has no context ", number,
+                        ": it was closed because nobody had used it for ",
+                        absl::FormatDuration(absl::Nanoseconds(expired->ttl)),
+                        ", its ttl; create it again")),
+                    "CONTEXT_NOT_FOUND");
+}
+
+std::vector<Space::ExpiredContext> Space::CloseExpiredContexts(Nanos now) {
+  std::vector<ExpiredContext> expired;
+  // Outside the table's lock: a context ends all that it has deferred.
+  std::vector<std::shared_ptr<KeptContext>> ended = contexts_.TakeIf(
+      [&](uint64_t number, const std::shared_ptr<KeptContext>& kept) {
+        // Whoever is on the way into it has found it.
+        if (HeldByOthers(kept)) kept->Touch(now);
+        if (!kept->Expired(now)) return false;
+        expired.push_back({number, kept->settings().ttl});
+        return true;
+      });
+  if (expired.empty()) return expired;
+  MutexLock lock(&mu_);
+  for (const ExpiredContext& each : expired) expired_contexts_.push_back(each);
+  while (expired_contexts_.size() > kExpiredContextsKept) {
+    expired_contexts_.pop_front();
+  }
+  return expired;
 }
 
 bool Space::closed() const {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -20,9 +21,9 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/point.h"
-#include "kernels/eval/eval_context.h"
 #include "kernels/graph/program.h"
 #include "server/spaces/account.h"
+#include "server/spaces/kept_context.h"
 #include "server/spaces/kept_tensor.h"
 #include "server/spaces/kept_work.h"
 #include "server/spaces/number_table.h"
@@ -36,14 +37,6 @@ class SpaceWork;
 // NOT_FOUND, reason SPACE_NOT_FOUND.
 absl::Status SpaceNotFound(uint64_t id);
 
-// A context that a caller has numbered.
-struct KeptContext {
-  Engine* engine = nullptr;
-  std::shared_ptr<EvalContext> context;
-  EvalMode mode = EvalMode::kEager;  // of works that ask for none
-  Account::Share share;
-};
-
 // A timeline that a caller has numbered, and advances, or has works advance.
 struct KeptTimeline {
   std::shared_ptr<Timeline> timeline;
@@ -55,6 +48,9 @@ class Space {
   // How many works that are done are still found by their numbers; of more, the
   // oldest are forgotten.
   static constexpr size_t kDoneWorksKept = 1024;
+  // How many contexts that nobody used are remembered, to tell who asks for
+  // one; of more, the oldest are forgotten.
+  static constexpr size_t kExpiredContextsKept = 256;
 
   struct Options {
     uint64_t id = 0;
@@ -87,6 +83,18 @@ class Space {
   absl::StatusOr<NumberTable<KeptTensor>::Claim> TakeTensor(uint64_t number);
   NumberTable<KeptWork>& works() { return works_; }
   NumberTable<KeptContext>& contexts() { return contexts_; }
+  // As contexts().Take.
+  absl::StatusOr<NumberTable<KeptContext>::Claim> TakeContext(uint64_t number);
+  // As contexts().Find, for whoever uses it at `now`; the error says so if it
+  // was closed because nobody had for as long as its ttl.
+  absl::StatusOr<std::shared_ptr<KeptContext>> FindContext(uint64_t number,
+                                                           Nanos now);
+  // Closes those, and tells their numbers and their ttls, for the log.
+  struct ExpiredContext {
+    uint64_t number = 0;
+    Nanos ttl = 0;
+  };
+  std::vector<ExpiredContext> CloseExpiredContexts(Nanos now);
   NumberTable<KeptTimeline>& timelines() { return timelines_; }
   NumberTable<SpaceSession>& sessions() { return sessions_; }
 
@@ -136,6 +144,7 @@ class Space {
       WEIR_GUARDED_BY(mu_);
   std::deque<std::pair<uint64_t, std::shared_ptr<KeptWork>>> done_
       WEIR_GUARDED_BY(mu_);
+  std::deque<ExpiredContext> expired_contexts_ WEIR_GUARDED_BY(mu_);
 };
 
 // Somebody uses a space: while any use lives, its lease does not run. Moved

@@ -192,6 +192,21 @@ std::vector<Spaces::Ended> Spaces::CloseExpired(Nanos now) {
   return expired;
 }
 
+std::vector<Spaces::EndedContext> Spaces::CloseExpiredContexts(Nanos now) {
+  std::vector<std::shared_ptr<Space>> spaces;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [token, space] : spaces_) spaces.push_back(space);
+  }
+  std::vector<EndedContext> ended;
+  for (const std::shared_ptr<Space>& space : spaces) {
+    for (const auto& each : space->CloseExpiredContexts(now)) {
+      ended.push_back({space, each});
+    }
+  }
+  return ended;
+}
+
 std::vector<std::shared_ptr<Space>> Spaces::Of(
     std::string_view identity) const {
   std::vector<std::shared_ptr<Space>> all;

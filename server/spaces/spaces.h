@@ -68,6 +68,14 @@ class Spaces {
   };
   std::vector<Ended> CloseExpired(Nanos now);
 
+  // Closes contexts that nobody has used for as long as their ttl, and tells of
+  // them for the log.
+  struct EndedContext {
+    std::shared_ptr<Space> space;
+    Space::ExpiredContext context;
+  };
+  std::vector<EndedContext> CloseExpiredContexts(Nanos now);
+
   // Those of an identity, by their ids.
   std::vector<std::shared_ptr<Space>> Of(std::string_view identity) const;
   // What those of an identity hold, how many they are included.

@@ -304,6 +304,11 @@ TEST_P(Modes, TheSameSeedGivesTheSameNumbersAndContextsDiffer) {
   EXPECT_EQ(draw(b, std::nullopt), a1);
   EXPECT_EQ(draw(a, 99), draw(b, 99));
   EXPECT_EQ(draw(b, std::nullopt), a2) << "a given seed moves nothing";
+  EXPECT_EQ(b.context().rng().position, 2u);
+  b.set_rng({.seed = 7, .position = 1});
+  EXPECT_EQ(draw(b, std::nullopt), a2) << "it goes on from anywhere";
+  b.set_rng(a.context().rng());
+  EXPECT_EQ(draw(b, std::nullopt), draw(a, std::nullopt));
 }
 
 TEST_P(Modes, SyncFullReturnsOnceCompletedThoughNothingIsRead) {

@@ -63,6 +63,17 @@ TEST_F(SpaceRecorderTest, SaysWhoseSpaceItWasAndWhatItHeld) {
   EXPECT_EQ(recorder_.closed_total(SpaceRecorder::End::kClosed), 0u);
 }
 
+TEST_F(SpaceRecorderTest, SaysWhichContextNobodyUsed) {
+  recorder_.ContextExpired(*space_, {.number = 9, .ttl = 1'500'000'000}, kNow);
+  ASSERT_EQ(out_.Events("context closed").size(), 1u);
+  const auto closed = out_.Events("context closed")[0];
+  EXPECT_EQ(closed["space"], 7);
+  EXPECT_EQ(closed["label"], "a label");
+  EXPECT_EQ(closed["identity"], "CN=me");
+  EXPECT_EQ(closed["context"], "9");
+  EXPECT_EQ(closed["ttl_s"], 1.5);
+}
+
 // Whoever opens and closes spaces in a loop.
 TEST_F(SpaceRecorderTest, OfMoreThanItMayItSaysHowManyThereWere) {
   for (int i = 0; i < 150; ++i) recorder_.Opened(*space_, kNow);

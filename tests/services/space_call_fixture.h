@@ -123,6 +123,18 @@ class SpaceCallTest : public ::testing::Test {
     EXPECT_FALSE(result.has_error()) << result.error().message();
     return result.query();
   }
+  // A result that is not to be an error.
+  v1::CommandResult Succeed(v1::Command command) {
+    v1::CommandResult result = RunOne(std::move(command));
+    EXPECT_FALSE(result.has_error()) << result.error().message();
+    return result;
+  }
+  // The failure of a command that is to fail.
+  v1::Failure Failing(v1::Command command) {
+    const v1::CommandResult result = RunOne(std::move(command));
+    EXPECT_TRUE(result.has_error());
+    return result.error();
+  }
   v1::Space Describe() {
     grpc::ClientContext context;
     Enter(&context);
@@ -157,6 +169,14 @@ inline v1::EvaluateRequest Double(uint64_t from, uint64_t to) {
   output->set_name("y");
   output->set_tensor(to);
   return request;
+}
+
+// It waits until a timeline is at `value`.
+inline void After(uint64_t timeline, uint64_t value,
+                  v1::EvaluateRequest* request) {
+  v1::Point* const point = request->add_after();
+  point->set_timeline(timeline);
+  point->set_value(value);
 }
 
 inline const std::string& ReasonOf(const v1::Failure& failure) {

@@ -126,6 +126,22 @@ TEST(NumberTableTest, ObjectsEndOutsideTheLock) {
   EXPECT_EQ(ended, 3);
 }
 
+TEST(NumberTableTest, ThoseThatEndAreTakenAtOnce) {
+  Table table("context");
+  const auto first = Put(table, 1);
+  const auto second = Put(table, 2);
+  auto claim = table.Take(3);
+  const auto taken =
+      table.TakeIf([](uint64_t number, const std::shared_ptr<Thing>&) {
+        return number != 1;
+      });
+  EXPECT_EQ(taken, std::vector<std::shared_ptr<Thing>>{second});
+  EXPECT_TRUE(table.Find(1).ok());
+  EXPECT_FALSE(table.Find(2).ok());
+  EXPECT_TRUE(table.Take(2).ok());
+  EXPECT_TRUE(claim->Fill(first)) << "what is claimed stays so";
+}
+
 TEST(NumberTableTest, OfThreadsThatWantANumberOneGetsIt) {
   Table table("tensor");
   std::atomic<int> got{0};

@@ -88,9 +88,9 @@ TEST_F(SpaceTest, AUseEndsWithItsObject) {
 TEST_F(SpaceTest, OnceItIsClosedNobodyUsesItAndItsTablesAreEmpty) {
   PutWork(*space_, 1);
   ASSERT_TRUE(space_->tensors().Take(1)->Fill(NewTensor(*space_)));
-  auto context = std::make_shared<KeptContext>();
-  context->share = *space_->account().Take(Holding::kContexts);
-  ASSERT_TRUE(space_->contexts().Take(1)->Fill(std::move(context)));
+  ASSERT_TRUE(space_->contexts().Take(1)->Fill(std::make_shared<KeptContext>(
+      /*engine=*/nullptr, /*context=*/nullptr, ContextSettings(),
+      *space_->account().Take(Holding::kContexts))));
   EXPECT_EQ(space_->account().held(Holding::kTensors), 1u);
   EXPECT_EQ(space_->account().held(Holding::kContexts), 1u);
   space_->Close();
