@@ -208,7 +208,7 @@ void Work::EndUnlaunched(absl::Status status) {
 
 void Work::End(absl::Status status, bool launched) {
   std::shared_ptr<EvalContext> context = this->context();
-  if (request.call_sites != nullptr) status = request.call_sites->Tell(status);
+  status = WithCallSite(status);
   if (launched) {
     context->LeaveLane(launches_, !status.ok() && !GaveUp(status));
   }
@@ -241,6 +241,11 @@ void Work::End(absl::Status status, bool launched) {
   }
   context = nullptr;
   Tell();
+}
+
+absl::Status Work::WithCallSite(const absl::Status& status) const {
+  return request.call_sites == nullptr ? status
+                                       : request.call_sites->Tell(status);
 }
 
 void Work::Tell() {

@@ -242,6 +242,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // What waits for it is told, with a place in the order or without one. The
   // last thing that happens to a work; it may be gone afterwards.
   void End(absl::Status status, bool launched);
+  // With where the caller's program made the node at fault.
+  absl::Status WithCallSite(const absl::Status& status) const;
   void Tell();  // whoever watches it, of its status
 
   void Advance(WorkState to);  // only forward; the report says the same

@@ -79,16 +79,12 @@ absl::Status Work::Launch(Stream& stream) {
 // In what a failed work left behind a kernel may find whatever fault: that work
 // is to blame.
 std::optional<absl::Status> Work::Settle(const Completion& done) {
-  // Whoever depends on it is told what it is told itself.
-  const auto tell = [this](const absl::Status& status) {
-    return request.call_sites == nullptr ? status
-                                         : request.call_sites->Tell(status);
-  };
   const bool faulty = done.fault != FaultCode::kNone;
-  if (!done.status.ok() && !faulty) return tell(done.status);
+  // Whoever depends on it is told what it is told itself.
+  if (!done.status.ok() && !faulty) return WithCallSite(done.status);
   std::optional<absl::Status> inherited = dependencies_.Outcome();
   if (!faulty || inherited != absl::OkStatus()) return inherited;
-  return tell(plan_->FaultAt(done.fault_node, done.fault));
+  return WithCallSite(plan_->FaultAt(done.fault_node, done.fault));
 }
 
 void Work::NoteDeviceError(const absl::Status& status, bool sticky) {

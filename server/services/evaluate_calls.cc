@@ -21,7 +21,6 @@
 #include "server/evaluation/input_bytes.h"
 #include "server/evaluation/request_fields.h"
 #include "server/rpc/typed_method.h"
-#include "server/rpc/wire/call_sites.h"
 #include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
@@ -247,6 +246,7 @@ class EvaluateCall : public EvaluationCall {
       return FindModel(*model);
     }
     search_.emplace(&call(), &engine_->programs(), &context().long_steps);
+    if (space_) search_->KeepCallSites();
     search_->Run(
         request_.graph, request_.inputs,
         [](ProgramRequest::Result result, void* self) {
@@ -314,14 +314,7 @@ class EvaluateCall : public EvaluationCall {
       const absl::Status numbered = work.SetNumber(request_.work);
       if (!numbered.ok()) return WithField(numbered, "work");
     }
-    if (const auto* const definition =
-            std::get_if<WireGraphDefinition>(&request_.graph)) {
-      CallSites sites = ReadCallSites(definition->bytes, &call().arena());
-      if (!sites.empty()) {
-        work.request().call_sites =
-            std::make_shared<const CallSites>(std::move(sites));
-      }
-    }
+    if (search_.has_value()) work.request().call_sites = search_->call_sites();
     // What has a check of its own, or may draw on a model's weights, runs
     // alone.
     const bool is_checked =

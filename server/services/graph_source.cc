@@ -225,6 +225,7 @@ absl::StatusOr<ProgramKey> ProgramKey::Make(const WireGraph& graph,
       key.pieces_[0] = {described.data(), described.size()};
       key.pieces_[1] = {without->data(), without->size()};
       key.size_ = size + without->size();
+      key.has_call_sites_ = true;
       return key;
     }
   }
@@ -266,6 +267,10 @@ void ProgramSearch::Run(const WireGraph& graph,
 absl::Status ProgramSearch::Look() {
   WEIR_ASSIGN_OR_RETURN(key_,
                         ProgramKey::Make(*graph_, inputs_, &call_->arena()));
+  if (keeps_call_sites_ && key_.has_call_sites()) {
+    call_sites_ = std::make_shared<const CallSites>(
+        ReadCallSites(GraphBytes(*graph_), &call_->arena()));
+  }
   found_.hash = ProgramCache::Hash(key_.pieces());
   found_.program = programs_->Find(key_.pieces(), found_.hash);
   return absl::OkStatus();

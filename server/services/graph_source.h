@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "kernels/graph/call_sites.h"
 #include "kernels/graph/program_cache.h"
 #include "server/bytes/call_arena.h"
 #include "server/models/repository.h"
@@ -42,6 +43,8 @@ class ProgramKey {
                                          CallArena* arena);
 
   size_t size() const { return size_; }
+  // The definition has call sites, which are not in the key.
+  bool has_call_sites() const { return has_call_sites_; }
   ProgramCache::KeyPieces pieces() const {
     return {pieces_.data(), pieces_.size()};
   }
@@ -51,6 +54,7 @@ class ProgramKey {
  private:
   std::span<std::string_view> pieces_;
   size_t size_ = 0;
+  bool has_call_sites_ = false;
 };
 
 // Looks in a cache for the program of a graph, and copies the key of one that
@@ -78,6 +82,14 @@ class ProgramSearch {
   void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
            Then then, void* arg);
 
+  // For call_sites(), before Run.
+  void KeepCallSites() { keeps_call_sites_ = true; }
+  // The definition's; null if it has none. Once `then` has run without an
+  // error.
+  const std::shared_ptr<const CallSites>& call_sites() const {
+    return call_sites_;
+  }
+
   // The graph itself, if its key has at most kSmallGraphBytes, else null. Once
   // `then` has run without an error.
   static constexpr size_t kSmallGraphBytes = size_t{64} << 10;
@@ -96,6 +108,8 @@ class ProgramSearch {
   void* arg_ = nullptr;
   const WireGraph* graph_ = nullptr;
   std::span<const WireTensor> inputs_;
+  bool keeps_call_sites_ = false;
+  std::shared_ptr<const CallSites> call_sites_;
   ProgramKey key_;
   Found found_;
 };
@@ -121,7 +135,11 @@ class ProgramRequest {
   void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
            Then then, void* arg);
 
-  // As ProgramSearch has it.
+  // As ProgramSearch has them.
+  void KeepCallSites() { search_.KeepCallSites(); }
+  const std::shared_ptr<const CallSites>& call_sites() const {
+    return search_.call_sites();
+  }
   std::shared_ptr<const Graph> SmallGraph() const {
     return search_.SmallGraph();
   }

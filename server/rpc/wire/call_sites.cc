@@ -17,6 +17,9 @@ constexpr uint32_t kNodes = 1;
 constexpr uint32_t kCallSite = 7;
 constexpr char kNodesTag = kNodes << 3 | static_cast<char>(WireType::kBytes);
 
+// A node has one; of more, the last counts.
+constexpr size_t kMaxSites = 16;
+
 struct Range {
   uint64_t begin = 0, end = 0;
 };
@@ -29,7 +32,7 @@ struct NodePlace {
     Range field;
     ByteView text;
   };
-  absl::InlinedVector<Site, 1> sites;  // the last one counts
+  absl::InlinedVector<Site, 1> sites;
 };
 
 // Calls found(place) for each node, in their order. False: it cannot be read.
@@ -45,12 +48,15 @@ bool ReadNodes(const ByteView& definition, CallArena* arena, Found&& found) {
     NodePlace node;
     node.field = field;
     uint64_t size = 0;
+    bool too_many = false;
     reader.Nested([&](WireReader&) {
       size = reader.left();
       uint64_t begin = 0;
       while (reader.NextField()) {
         if (reader.number() == kCallSite && reader.type() == WireType::kBytes) {
           const ByteView text = reader.Bytes();
+          too_many |= node.sites.size() == kMaxSites;
+          if (too_many) return;
           node.sites.push_back({{begin, size - reader.left()}, text});
         } else {
           reader.Skip();
@@ -58,7 +64,7 @@ bool ReadNodes(const ByteView& definition, CallArena* arena, Found&& found) {
         begin = size - reader.left();
       }
     });
-    if (!reader.ok()) return false;
+    if (!reader.ok() || too_many) return false;
     node.body = {place() - size, place()};
     found(node);
   }
@@ -101,9 +107,15 @@ char* PutVarint(uint64_t value, char* out) {
   return out;
 }
 
+// As much of it as is kept, and so much more that what is cut there is no
+// character of that.
 std::string Text(const ByteView& text) {
-  std::string bytes(text.size(), '\0');
-  text.CopyTo(reinterpret_cast<std::byte*>(bytes.data()));
+  constexpr size_t kMost = CallSites::kMaxSiteBytes + 4;
+  std::string bytes;
+  for (const BytePiece& piece : text.pieces()) {
+    const size_t count = std::min(piece.size(), kMost - bytes.size());
+    bytes.append(reinterpret_cast<const char*>(piece.data()), count);
+  }
   return EscapeNonUtf8(bytes);
 }
 

@@ -104,6 +104,24 @@ TEST(CallSitesWireTest, ANodeMayHaveSeveral) {
   EXPECT_EQ(left.nodes(0).call_site(), "");
 }
 
+// Nobody's program writes so many.
+TEST(CallSitesWireTest, ANodeOfVeryManyIsNotRead) {
+  v1::Node one;
+  one.set_call_site("a.py:1");
+  for (const size_t count : {size_t{16}, size_t{17}}) {
+    std::string node;
+    for (size_t i = 0; i < count; ++i) node += one.SerializeAsString();
+    std::string bytes = "\x0a";
+    bytes += static_cast<char>(0x80 | (node.size() & 0x7F));
+    bytes += static_cast<char>(node.size() >> 7);
+    bytes += node;
+    const Sliced pieces(bytes, 1000);
+    CallArena arena;
+    EXPECT_EQ(ReadCallSites(pieces.view(), &arena).empty(), count > 16);
+    EXPECT_EQ(WithoutCallSites(pieces.view(), &arena).has_value(), count <= 16);
+  }
+}
+
 TEST(CallSitesWireTest, WhatIsMalformedIsLeftAlone) {
   const std::string bytes = Definition({"a.py:1"}).SerializeAsString();
   for (size_t size = 0; size < bytes.size(); ++size) {
