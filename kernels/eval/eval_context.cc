@@ -306,28 +306,39 @@ FlushResult EvalContext::Flush() {
                 /*launched=*/false);
   }
   std::reverse(result.dropped.begin(), result.dropped.end());
+  {
+    MutexLock lock(&mu_);
+    result.failed.assign(std::make_move_iterator(failed_.begin()),
+                         std::make_move_iterator(failed_.end()));
+    failed_.clear();
+    result.failed_total = std::exchange(failed_total_, 0);
+  }
+  // Works of one joined work end in any order.
+  std::sort(result.failed.begin(), result.failed.end(),
+            [](const FailedWork& a, const FailedWork& b) {
+              return a.number < b.number;
+            });
   AllPlaced placed;
+  DeferredSet::Works unwanted;
   {
     MutexLock lock(&placing_);
     flushed_ = deferred_->added();
     DeferredSet::Works deferred = deferred_->TakeAll();
+    const Nanos now = NowNanos();
+    for (std::shared_ptr<Work>& work : deferred) {
+      if (!work->Wanted(now).ok()) unwanted.push_back(std::move(work));
+    }
+    std::erase(deferred, nullptr);
     number = order_.last();
     for (const std::shared_ptr<Work>& work : deferred) {
       result.executed.push_back(name(*work, ++number));
     }
     placed = PlaceDeferred(std::move(deferred));
   }
+  for (const std::shared_ptr<Work>& work : unwanted) {
+    work->End(work->Wanted(NowNanos()), /*launched=*/false);
+  }
   Begin(placed);
-  MutexLock lock(&mu_);
-  result.failed.assign(std::make_move_iterator(failed_.begin()),
-                       std::make_move_iterator(failed_.end()));
-  failed_.clear();
-  // Works of one joined work end in any order.
-  std::sort(result.failed.begin(), result.failed.end(),
-            [](const FailedWork& a, const FailedWork& b) {
-              return a.number < b.number;
-            });
-  result.failed_total = std::exchange(failed_total_, 0);
   return result;
 }
 

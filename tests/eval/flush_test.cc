@@ -9,6 +9,7 @@
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/eval/deferred_fixture.h"
+#include "tests/eval/hand_executor.h"
 
 namespace weir {
 namespace {
@@ -168,6 +169,45 @@ TEST_P(Flush, AnErrorBelongsToOneWorkAndItsReaders) {
   ASSERT_EQ(failed.size(), 2u);
   EXPECT_EQ(failed[0].label, "the bad one");
   EXPECT_LT(failed[0].number, failed[1].number);
+}
+
+// What it runs itself is told by the next.
+TEST_P(Flush, AWorkThatItRunsIsNotAmongThoseThatHaveFailed) {
+  Attributes report;
+  report.Set("mode", std::string("report"));
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {1, 2};
+  Deferred bad(this, "Fault", 1, report, "weir"), reader(this, "Abs", 1);
+  bad.Read(0, a);
+  bad.request().label = "the bad one";
+  reader.Read(0, bad);
+  Defer(activation, bad);
+  ASSERT_EQ(activation.Flush().executed.size(), 1u);
+  EXPECT_EQ(Reason(bad.Done()), "INJECTED_FAULT");
+  Defer(activation, reader);
+  FlushResult result = activation.Flush();
+  EXPECT_EQ(result.executed.size(), 1u);
+  EXPECT_EQ(result.failed_total, 1u);
+  ASSERT_EQ(result.failed.size(), 1u);
+  EXPECT_EQ(result.failed[0].label, "the bad one");
+  EXPECT_EQ(Reason(reader.Done()), "INJECTED_FAULT");
+  EXPECT_EQ(activation.Flush().failed_total, 1u);
+}
+
+// Its executor has not come to that yet.
+TEST_P(Flush, ACancelledWorkIsNotAmongThoseThatItRuns) {
+  HandExecutor executor;
+  auto context = EvalContext::Create(engine_.get(), {.executor = &executor});
+  Activation activation = Enter(context);
+  const std::vector<float> a = {1, 2};
+  Deferred work(this, "Neg", 1);
+  work.Read(0, a);
+  Defer(activation, work);
+  work.work->Cancel();
+  EXPECT_TRUE(activation.Flush().executed.empty());
+  EXPECT_TRUE(absl::IsCancelled(work.Done()));
+  executor.RunAll();
 }
 
 TEST_P(Flush, AWrongShapeFailsItsOwnWork) {
