@@ -170,7 +170,7 @@ absl::Status Session::CheckFirst(uint64_t sequence) const {
 
 bool Session::HasRoomLocked() const {
   return running_.size() < kSessionCommands &&
-         answers_.unsent() < kSessionUnsentAnswers &&
+         answers_.unsent() + running_.size() < kSessionUnsentAnswers &&
          answers_.unsent_bytes() + sending_bytes_ +
                  completions_.size() * kCompletionBytes <
              kSessionUnsentBytes;

@@ -115,7 +115,7 @@ absl::Status SessionAnswers::Acknowledge(uint64_t sequence) {
   std::erase_if(unsent_, [&](const Unsent& unsent) {
     return unsent.sequence != 0 && unsent.sequence <= sequence;
   });
-  while (!kept_.empty() && kept_.front() <= sequence) kept_.pop_front();
+  std::erase_if(kept_, [&](uint64_t kept) { return kept <= sequence; });
   return absl::OkStatus();
 }
 

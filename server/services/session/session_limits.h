@@ -9,7 +9,9 @@ namespace weir {
 // is larger by itself.
 inline constexpr size_t kSessionCommands = 256;
 inline constexpr size_t kSessionCommandBytes = size_t{8} << 20;
-// Of answers that are not sent: no command is taken while there are more.
+// Of answers that are not sent, with those of the commands above: no command is
+// taken while there are more. So no event has answers that are forgotten as it
+// is sent.
 inline constexpr size_t kSessionUnsentBytes = size_t{1} << 20;
 inline constexpr size_t kSessionUnsentAnswers = 1024;
 // Of those that were sent, and are not acknowledged: the newest are kept.

@@ -177,6 +177,26 @@ TEST_F(SessionAnswersTest, TheNewestAreKept) {
   EXPECT_FALSE(event.results(2).result().has_error());
 }
 
+TEST_F(SessionAnswersTest, WhatIsAcknowledgedTakesNoPlaceAmongThem) {
+  constexpr uint64_t kSlow = 900;
+  // The first to be sent is not acknowledged for long.
+  for (uint64_t i = 1; i <= kSlow + 1; ++i) answers_.Expect(i);
+  Answer(kSlow + 1);
+  ASSERT_EQ(TakeNumbers().size(), 1u);
+  for (uint64_t i = 1; i <= kSlow; ++i) {
+    Answer(i);
+    ASSERT_EQ(TakeNumbers().size(), 1u);
+  }
+  ASSERT_TRUE(answers_.Acknowledge(kSlow).ok());
+  for (uint64_t i = kSlow + 2; i <= kSlow + kSessionKeptAnswers; ++i) {
+    answers_.Expect(i);
+    Answer(i);
+    ASSERT_EQ(TakeNumbers().size(), 1u);
+  }
+  answers_.SendAll();
+  EXPECT_EQ(answers_.unsent(), kSessionKeptAnswers) << "all of them";
+}
+
 TEST_F(SessionAnswersTest, SoManyBytesAreKept) {
   constexpr size_t kBytes = kSessionKeptBytes / 4;
   for (const uint64_t sequence : Numbers{1, 2, 3, 4}) {
