@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 # What is collected at most, and what a batch may have with what is freed.
 _MOST_WAITING = 256
 _MOST_BYTES = 1 << 20
-_MOST_COMMANDS = 1024 - 1  # and a Wait
+_MOST_COMMANDS = 1024 - 16  # and Waits
+# Works of a Wait, and Waits for one each of a batch.
+_MOST_AWAITED = 1024
+_MOST_APART = 512
 # Of a session, that are not answered.
 _MOST_BATCHES = 4
 # What a task of asyncio may leave waiting before it holds up its loop.
@@ -34,6 +37,12 @@ _MOST_IN_TASK = 4096
 _MOST_BYTES_IN_TASK = 64 << 20
 # Codes of calls that no space has any more.
 _GONE = ("NOT_FOUND", "UNAUTHENTICATED")
+
+
+def _wait_for(works: Sequence[int]) -> Entry:
+    """For room in the space: for the end of works, however they end."""
+    wait = command_pb2.Wait(works=works)
+    return Entry(command_pb2.Command(wait=wait), is_room=True)
 
 
 def _check_time(end: float | None) -> None:
@@ -70,6 +79,8 @@ class Pipeline:
         self._held = False
         # Works of batches before, which may not be done.
         self._unfinished: list[int] = []
+        # Of those, what was waited for together, and has to be one by one.
+        self._apart: list[int] = []
         # How many calls of its owner are sending all that waits.
         self._sending = 0
 
@@ -236,7 +247,9 @@ class Pipeline:
         by_session = self._by_session(first)
         end = first.end if first is not None else None
         count = 0
-        entries: list[Entry] = []
+        # A wait for several ends with the first that failed.
+        entries = [_wait_for([work]) for work in self._apart[:_MOST_APART]]
+        del self._apart[:_MOST_APART]
         works: list[int] = []
         size = 0
         most = window - len(self._unfinished) if by_session else window
@@ -265,13 +278,13 @@ class Pipeline:
                 works.append(item.work)
         if len(self._unfinished) + len(works) > window:
             # The server holds so many works of a space and no more.
-            entries.insert(0, self._wait_for_unfinished())
+            entries[:0] = self._wait_for_unfinished()
         self._unfinished += works
         self._taken += count
         batches = [entries]
         if by_session and len(self._unfinished) > window * 3 // 4:
             # Nothing more is sent before they are done.
-            batches.append([self._wait_for_unfinished()])
+            batches.append(self._wait_for_unfinished())
         try:
             calls = self._start(batches, by_session, end)
         except Exception as error:  # pylint: disable=broad-exception-caught
@@ -288,10 +301,10 @@ class Pipeline:
         self._sent_by_session = by_session
         self._held = len(batches) > 1
 
-    def _wait_for_unfinished(self) -> Entry:
-        wait = command_pb2.Wait(works=self._unfinished)
-        self._unfinished = []
-        return Entry(command_pb2.Command(wait=wait))
+    def _wait_for_unfinished(self) -> list[Entry]:
+        works, self._unfinished = self._unfinished, []
+        return [_wait_for(works[i:i + _MOST_AWAITED])
+                for i in range(0, len(works), _MOST_AWAITED)]
 
     def _start(self, batches: list[list[Entry]], by_session: bool,
                end: float | None) -> Sequence[Call]:
@@ -341,6 +354,9 @@ class Pipeline:
                     self._unfreed.append(entry.command)
             else:
                 entry.finish(result)
+                if entry.is_room and result.HasField("error") and (
+                        len(entry.command.wait.works) > 1):
+                    self._apart += entry.command.wait.works
             if entry.failure is not None and entry.outputs and (
                     entry.failure is not noted):
                 noted = entry.failure

@@ -333,6 +333,27 @@ class Threads(WithServer):
             gate.signal(1)
             self.assertEqual(asked.result(SECONDS), list(range(1, 41)))
 
+    def test_a_work_that_fails_leaves_the_others_their_turn(self):
+        connection = self.connect(quota=weir.Amounts(works=8))
+        gate = weir.Timeline()
+        two = connection.tensor([1.0, 2.0])
+        three = connection.tensor([1.0, 2.0, 3.0])
+
+        def ask():
+            held = []
+            for each in range(40):
+                weir.ops.add(two, three)  # they have no shape together
+                held.append(weir.ops.add(np.float32(each), np.float32(1),
+                                         after=[gate.at(1)]))
+            return [each.item() for each in held]
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask)
+            # Nothing comes of this but time to be refused.
+            concurrent.futures.wait([asked], timeout=0.3)
+            gate.signal(1)
+            self.assertEqual(asked.result(SECONDS), list(range(1, 41)))
+
     def test_what_waits_is_sent_by_itself(self):
         connection = self.connect(send_after=0.001)
         done = weir.Timeline()
@@ -383,9 +404,12 @@ class Timelines(WithServer):
         y = weir.ops.add(x, x, after=[link.at(1)])
         connection.flush()  # until then they refer to it
         del link
-        self.assertEqual(connection.space().held.timelines, 1)
+        self.assertEqual(connection.space().held.timelines, 2)
         gate.signal(1)
         self.assertEqual(y.item(), 2)
+        end = time.monotonic() + SECONDS
+        while connection.space().held.timelines > 1:
+            self.assertLess(time.monotonic(), end)
 
     def test_two_buffers_in_turns(self):
         """The producer fills one while the consumer reads the other."""
