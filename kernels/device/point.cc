@@ -219,14 +219,14 @@ void Timeline::Back(uint64_t value, const Point& at) {
     MutexLock lock(&mu_);
     const uint64_t reached = value_.load();
     if (value <= reached || !failure_.ok()) return;
-    const auto pending =
-        std::find_if(backed_.begin(), backed_.end(),
-                     [&](const Backed& b) { return b.value > reached; });
-    backed_.erase(backed_.begin(), pending);
-    auto place = backed_.end();
-    while (place != backed_.begin() && std::prev(place)->value >= value) {
-      --place;
-    }
+    const auto less = [](const Backed& backed, uint64_t v) {
+      return backed.value < v;
+    };
+    backed_.erase(
+        backed_.begin(),
+        std::lower_bound(backed_.begin(), backed_.end(), reached + 1, less));
+    const auto place =
+        std::lower_bound(backed_.begin(), backed_.end(), value, less);
     // What others wait for already stays.
     if (place != backed_.end() && place->value == value) return;
     backed_.insert(place, Backed{value, at});

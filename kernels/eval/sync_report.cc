@@ -5,6 +5,10 @@
 namespace weir {
 
 void SyncReport::AddWait(const Point& point, InsertedWait::Kind kind) {
+  if (waits.size() >= kMaxWaits) {
+    ++waits_omitted;
+    return;
+  }
   waits.push_back(
       {point.timeline->owner(), point.timeline->device(), point.value, kind});
 }

@@ -44,7 +44,7 @@ struct DeviceError {
   std::string node;     // label of the node at fault; empty if unknown
 };
 
-struct SyncReport {
+struct WEIR_EXPORT SyncReport {
   // Brief.
   WorkState state = WorkState::kNotEnqueued;
   WaitKind wait = WaitKind::kNone;
@@ -66,7 +66,9 @@ struct SyncReport {
   bool plan_was_cached = false;
   bool ran_inline = false;  // on the calling thread (CPU only)
   size_t joined_works = 0;  // works that ran as one graph; 0: it ran alone
-  std::vector<InsertedWait> waits;
+  std::vector<InsertedWait> waits;  // the first kMaxWaits
+  uint64_t waits_omitted = 0;
+  static constexpr size_t kMaxWaits = 64;
   std::vector<DeviceError> device_errors;  // at most one
 
   // Of what the work comes after.

@@ -66,13 +66,11 @@ void FillDetails(const SyncReport& report, const ReportFrame& frame,
   stream->set_priority(report.stream_priority);
   stream->set_lease_generation(report.lease_generation);
   stream->set_device_uuid(frame.device.uuid);
-  const int waits = static_cast<int>(report.waits.size());
-  for (int i = 0; i < std::min(waits, kMaxReportedWaits); ++i) {
-    FillWait(report.waits[static_cast<size_t>(i)], report.stream_id,
-             details->add_waits());
+  for (const InsertedWait& wait : report.waits) {
+    FillWait(wait, report.stream_id, details->add_waits());
   }
-  details->set_waits_omitted(
-      static_cast<uint32_t>(std::max(0, waits - kMaxReportedWaits)));
+  details->set_waits_omitted(static_cast<uint32_t>(
+      std::min<uint64_t>(report.waits_omitted, UINT32_MAX)));
   for (const DeviceError& from : report.device_errors) {
     v1::DeviceError* error = details->mutable_device_error();
     error->set_code(from.code);

@@ -14,8 +14,6 @@
 
 namespace weir {
 
-inline constexpr int kMaxReportedWaits = 64;
-
 // What a report says of the call that its work was for.
 struct ReportFrame {
   const DeviceInfo& device;

@@ -30,7 +30,9 @@ void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
   check_ = check;
   then_ = then;
   arg_ = arg;
-  if (until == SpaceWork::Until::kDone && call_->has_place()) {
+  const bool waits = until == SpaceWork::Until::kDone || place_.queue ||
+                     !work_->request().after.empty();
+  if (waits && call_->has_place()) {
     auto share = place_.space->account().Take(Holding::kWaits);
     if (!share.ok()) return Finish(share.status());
     wait_ = *std::move(share);

@@ -57,7 +57,7 @@ absl::Status FillSpec(const KeptTensor& tensor, CallArena* arena,
 absl::StatusOr<Point> FindPoint(Space& space, const WirePoint& point) {
   WEIR_ASSIGN_OR_RETURN(const auto kept,
                         space.timelines().Find(point.timeline));
-  return Point{kept->timeline, point.value};
+  return Point{HoldTimeline(kept), point.value};
 }
 
 std::string EntryField(const char* list, size_t i) {

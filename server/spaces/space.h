@@ -43,6 +43,13 @@ struct KeptTimeline {
   Account::Share share;
 };
 
+// The timeline, for whoever is to use it: it counts as long as anybody does,
+// whatever becomes of its number.
+inline std::shared_ptr<Timeline> HoldTimeline(
+    const std::shared_ptr<KeptTimeline>& kept) {
+  return {kept, kept->timeline.get()};
+}
+
 class Space {
  public:
   // How many works that are done are still found by their numbers; of more, the

@@ -16,9 +16,18 @@ namespace weir {
 
 namespace {
 
+// About what is kept of an input, of a moment that is waited for, and of one
+// that is signaled, beside the bytes: in the request, its dependencies and what
+// they hold.
+constexpr uint64_t kInputRoom = 384;
+constexpr uint64_t kAfterRoom = 512;
+constexpr uint64_t kSignalRoom = 192;
+
 // That came with it and stay.
 uint64_t BytesIn(const WorkRequest& request) {
-  uint64_t bytes = 0;
+  uint64_t bytes = kInputRoom * request.inputs.size() +
+                   kAfterRoom * request.after.size() +
+                   kSignalRoom * request.signal.size();
   if (request.call_sites != nullptr) bytes += request.call_sites->bytes();
   if (request.graph != nullptr) bytes += GraphBytes(*request.graph);
   for (const InputSource& input : request.inputs) {

@@ -132,14 +132,13 @@ TEST_F(ReportProtoTest, AWaitSaysWhoseTimelineItIs) {
 }
 
 TEST_F(ReportProtoTest, LongListsAreCounted) {
+  const auto timeline = std::make_shared<Timeline>("t");
   for (uint64_t i = 0; i < 70; ++i) {
-    report_.waits.push_back({{TimelineOwner::Kind::kContext, i},
-                             nullptr,
-                             i,
-                             InsertedWait::Kind::kHost});
+    report_.AddWait({timeline, i}, InsertedWait::Kind::kHost);
   }
+  EXPECT_EQ(report_.waits.size(), 64u) << "it is kept with its work";
   const v1::SyncReport message = Fill(true);
-  EXPECT_EQ(message.details().waits_size(), kMaxReportedWaits);
+  EXPECT_EQ(message.details().waits_size(), 64);
   EXPECT_EQ(message.details().waits_omitted(), 6u);
 }
 

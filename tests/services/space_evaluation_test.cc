@@ -255,7 +255,7 @@ TEST_F(SpaceEvaluationTest, AQuotaHolds) {
 // Works that wait do so with their inputs in memory that others need, too.
 TEST_F(SpaceEvaluationTest, InputsOfWorksThatWaitAreBounded) {
   v1::OpenSpaceRequest small;
-  small.mutable_quota()->set_input_bytes(100);
+  small.mutable_quota()->set_input_bytes(6000);
   token_ = Open(small);
   CreateTimeline(1);
   v1::EvaluateRequest request = IdentityRequest();
@@ -272,7 +272,8 @@ TEST_F(SpaceEvaluationTest, InputsOfWorksThatWaitAreBounded) {
   }
   request.mutable_outputs(0)->set_tensor(7);
   EXPECT_EQ(Reason(FromGrpcStatus(Evaluate(request).status)), "SPACE_QUOTA");
-  EXPECT_EQ(Describe().held().input_bytes(), 96u);
+  // Its bytes, and what is kept of an input and of a moment beside them.
+  EXPECT_EQ(Describe().held().input_bytes(), 6u * (16 + 384 + 512));
   ASSERT_FALSE(Signal(1, 1).has_error());
   EXPECT_EQ(Read(6), (std::vector<float>{1, 2, 3, 4}));
   v1::Command wait;
@@ -333,6 +334,29 @@ TEST_F(SpaceEvaluationTest, CallsThatWaitAreBounded) {
   call.join();
   EXPECT_FALSE(result.has_error()) << result.error().message();
   EXPECT_FALSE(Put(1, {1}).has_error());
+}
+
+// In whatever mode it is to be answered.
+TEST_F(SpaceEvaluationTest, CallsThatWaitForMomentsAreBounded) {
+  v1::OpenSpaceRequest small;
+  small.mutable_quota()->set_waits(1);
+  token_ = Open(small);
+  CreateTimeline(1);
+  ASSERT_FALSE(Put(1, {1}).has_error());
+  v1::EvaluateRequest request = Double(1, 2);
+  request.set_mode(v1::EVAL_MODE_SYNC_CPU);
+  request.add_after()->set_timeline(1);
+  request.mutable_after(0)->set_value(1);
+  EvaluateAnswer first;
+  std::thread call([&] { first = Evaluate(request); });
+  EXPECT_TRUE(Eventually([&] { return Describe().held().waits() == 1; }));
+  v1::EvaluateRequest second = request;
+  second.mutable_outputs(0)->set_tensor(3);
+  second.set_mode(v1::EVAL_MODE_EAGER);
+  EXPECT_EQ(Reason(FromGrpcStatus(Evaluate(second).status)), "SPACE_QUOTA");
+  EXPECT_FALSE(Signal(1, 1).has_error());
+  call.join();
+  EXPECT_TRUE(first.status.ok()) << first.status.error_message();
 }
 
 // They stay while later commands of their call wait.

