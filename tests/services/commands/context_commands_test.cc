@@ -294,12 +294,18 @@ TEST_F(ContextCommandsTest, ACallerThatLeavesIsInNoLine) {
   run.mutable_commands(0)->mutable_context_update()->set_if_busy(
       v1::CONTEXT_CONFLICT_QUEUE);
   grpc::ClientContext leaving;
-  leaving.AddMetadata(kSpaceHeader, token_);
-  leaving.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::milliseconds(50));
-  v1::RunResponse response;
-  EXPECT_EQ(server_.evaluator().Run(&leaving, run, &response).error_code(),
-            grpc::StatusCode::DEADLINE_EXCEEDED);
+  Enter(&leaving);
+  std::thread leaves([&] {
+    v1::RunResponse response;
+    EXPECT_EQ(server_.evaluator().Run(&leaving, run, &response).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  EXPECT_TRUE(Eventually(
+      [&] { return server_.Metric("weir_requests_in_flight") == 2; }));
+  leaving.TryCancel();
+  leaves.join();
+  EXPECT_TRUE(
+      Eventually([&] { return server_.Requests("Run", "CANCELLED") == 1; }));
   ASSERT_FALSE(Signal(1, 1).has_error());
   call.join();
   EXPECT_TRUE(held.status.ok()) << held.status.error_message();
