@@ -1,6 +1,7 @@
 #include "server/rpc/reply_buffer.h"
 
 #include <cstring>
+#include <span>
 
 namespace weir {
 
@@ -44,6 +45,16 @@ void ReplyBuffer::CopyTo(char* out) const {
     std::memcpy(out, GRPC_SLICE_START_PTR(slice), size);
     out += size;
   }
+}
+
+std::vector<BytePiece> ReplyBuffer::Pieces() const {
+  std::vector<BytePiece> pieces;
+  pieces.reserve(slices_.size());
+  for (const grpc_slice& slice : slices_) {
+    pieces.push_back(std::as_bytes(
+        std::span(GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice))));
+  }
+  return pieces;
 }
 
 }  // namespace weir

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "server/bytes/byte_view.h"
 #include "server/bytes/foreign_bytes.h"
 
 namespace weir {
@@ -49,6 +51,8 @@ class ReplyBuffer {
   // Of memory, until all of it is sent: its size, and what lies beside.
   size_t held() const { return size_ + beside_; }
   size_t slice_count() const { return slices_.size(); }
+  // Where its bytes lie, in order, as long as it has them.
+  std::vector<BytePiece> Pieces() const;
 
   // For the transport: the slices still belong to this buffer.
   grpc_slice* slices() { return slices_.data(); }

@@ -30,6 +30,7 @@
 #include "server/services/request_checks.h"
 #include "server/services/space_header.h"
 #include "server/services/space_numbers.h"
+#include "server/services/whole_spec.h"
 #include "server/services/wire_shape.h"
 
 namespace weir {
@@ -196,10 +197,22 @@ class EvaluateCall : public EvaluationCall {
     Engine* const of_context =
         numbers_.context() == nullptr ? nullptr : &numbers_.context()->engine();
     engine_ = of_context != nullptr ? of_context : numbers_.first_engine();
+    if (engine_ == nullptr) engine_ = FirstEngineWritten();
     if (engine_ == nullptr || !request_.device.empty()) {
       WEIR_ASSIGN_OR_RETURN(engine_, context().engines.Find(request_.device));
     }
     return CheckContext(*engine_);
+  }
+
+  // Of the tensors that are written into; null if there are none.
+  Engine* FirstEngineWritten() {
+    for (size_t i = 0; i < request_.outputs.size(); ++i) {
+      const std::optional<KeptOutput> output = KeptAs(i);
+      if (!space_ || !output.has_value() || !output->into) continue;
+      const auto kept = space_->tensors().Find(output->number);
+      if (kept.ok()) return &(*kept)->engine();
+    }
+    return nullptr;
   }
 
   absl::Status CheckContext(const Engine& runs_on) const {
@@ -298,16 +311,19 @@ class EvaluateCall : public EvaluationCall {
     SpaceWork& work = *space_work();
     if (model() == nullptr) WEIR_RETURN_IF_ERROR(work.HoldProgram());
     for (size_t i = 0; i < request_.outputs.size(); ++i) {
-      const auto* number = KeptAs(i);
-      if (number == nullptr) continue;
-      const absl::Status kept = work.Keep(outputs[i], number->number,
-                                          context().engines.Of(program()));
+      const std::optional<KeptOutput> output = KeptAs(i);
+      if (!output.has_value()) continue;
+      Engine& engine = context().engines.Of(program());
+      const absl::Status kept =
+          output->into
+              ? work.WriteInto(outputs[i], output->number, engine, KeptShape())
+              : work.Keep(outputs[i], output->number, engine, KeptShape());
       if (!kept.ok()) {
         return WithField(
             Annotate(kept,
                      absl::StrCat("output \"",
                                   AbslView(request_.outputs[i].name), "\": ")),
-            absl::StrCat(OutputField(i), ".tensor"));
+            absl::StrCat(OutputField(i), output->into ? ".into" : ".tensor"));
       }
     }
     if (request_.work != 0) {
@@ -336,11 +352,24 @@ class EvaluateCall : public EvaluationCall {
     return absl::OkStatus();
   }
 
-  // Null: the output is wanted inline.
-  const WireTensorNumber* KeptAs(size_t i) const {
-    return request_.outputs.empty() ? nullptr
-                                    : std::get_if<WireTensorNumber>(
-                                          &request_.outputs[i].destination);
+  // Of the outputs that it keeps, if that is known whatever its program says.
+  virtual SymbolicShape KeptShape() const { return std::nullopt; }
+
+  struct KeptOutput {
+    uint64_t number = 0;
+    bool into = false;  // of a tensor that is there
+  };
+  // Empty: the output is wanted inline.
+  std::optional<KeptOutput> KeptAs(size_t i) const {
+    if (request_.outputs.empty()) return std::nullopt;
+    const auto& destination = request_.outputs[i].destination;
+    if (const auto* kept = std::get_if<WireTensorNumber>(&destination)) {
+      return KeptOutput{kept->number, /*into=*/false};
+    }
+    if (const auto* into = std::get_if<WireTensorInto>(&destination)) {
+      return KeptOutput{into->number, /*into=*/true};
+    }
+    return std::nullopt;
   }
 
   // -- Its tensors ------------------------------------------------------------
@@ -405,13 +434,14 @@ class EvaluateCall : public EvaluationCall {
     if (std::holds_alternative<std::monostate>(destination)) {
       return OutputWish::kInline;
     }
-    if (!std::holds_alternative<WireTensorNumber>(destination)) {
+    if (std::holds_alternative<WireRegion>(destination)) {
       return NotOffered(absl::StrCat(OutputField(i), ".region"),
                         "a shared region");
     }
     if (space_) return OutputWish::kKeep;
-    return NeedsSpace(absl::StrCat(OutputField(i), ".tensor"),
-                      "an output that is kept");
+    return NeedsSpace(
+        absl::StrCat(OutputField(i), KeptAs(i)->into ? ".into" : ".tensor"),
+        "an output that is kept");
   }
 
   // -- Its answer -------------------------------------------------------------
@@ -475,8 +505,8 @@ class EvaluateCall : public EvaluationCall {
     reply.outputs = outputs;
     WEIR_RETURN_IF_ERROR(bytes.Prepare(CopiedBytes(reply), *this));
     for (size_t at = 0; at < wanted.size(); ++at) {
-      if (const WireTensorNumber* const number = KeptAs(at)) {
-        outputs[at].value = *number;
+      if (const std::optional<KeptOutput> kept = KeptAs(at)) {
+        outputs[at].value = WireTensorNumber{kept->number};
       } else {
         outputs[at].value = bytes.Take(wanted[at]);
       }
@@ -547,6 +577,31 @@ IdentityRequest MakeIdentity(CallArena* arena, EvaluateRequestView* request) {
   return {x, y};
 }
 
+// Copies, in the arena.
+ByteView InArena(BytePiece bytes, CallArena* arena) {
+  const std::span<std::byte> copy =
+      arena->AllocateSpan<std::byte>(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), copy.begin());
+  const std::span<BytePiece> piece = arena->AllocateSpan<BytePiece>(1);
+  piece[0] = copy;
+  return {piece, copy.size()};
+}
+absl::StatusOr<std::string_view> InArena(std::string_view text,
+                                         CallArena* arena) {
+  WEIR_ASSIGN_OR_RETURN(const std::span<char> copy,
+                        arena->TryAllocateSpan<char>(text.size()));
+  std::copy(text.begin(), text.end(), copy.begin());
+  return std::string_view(copy.data(), copy.size());
+}
+
+void SetDestination(uint64_t number, bool into, WireOutputRequest* output) {
+  if (into) {
+    output->destination = WireTensorInto{number};
+  } else {
+    output->destination = WireTensorNumber{number};
+  }
+}
+
 // `error` without what the message has no such thing for: the input, the output
 // and their fields, of which there is one.
 absl::Status OfTheTensor(const absl::Status& error, std::string_view field) {
@@ -565,21 +620,36 @@ absl::Status OfTheTensor(const absl::Status& error, std::string_view field) {
   return WithField(std::move(told), field);
 }
 
-// Of calls in a space: whoever runs commands has asked for one.
-class TensorPutCall final : public EvaluateCall {
+// What makes, or writes, the tensor of its message's field `tensor`. Of calls
+// in a space: whoever runs commands has asked for one.
+class TensorWriteCall : public EvaluateCall {
  public:
   using EvaluateCall::EvaluateCall;
 
+ protected:
+  // Of its message: what it is made of, and whether it has a field, but for
+  // those that it has under the names that an evaluation has.
+  virtual std::string_view source_field() const = 0;
+  virtual bool HasField(std::string_view) const { return false; }
+
  private:
-  absl::Status InItsWords(const absl::Status& error) const override {
+  absl::Status InItsWords(const absl::Status& error) const final {
     const std::string field = Field(error);
     if (field == "context" || field == "device" || field == "mode" ||
-        field == "work") {
+        field == "report" || field == "work" || HasField(field)) {
       return error;
     }
     const bool of_output = field.rfind("outputs", 0) == 0;
-    return OfTheTensor(error, of_output ? "tensor" : "value");
+    return OfTheTensor(error, of_output ? "tensor" : source_field());
   }
+};
+
+class TensorPutCall : public TensorWriteCall {
+ public:
+  using TensorWriteCall::TensorWriteCall;
+
+ private:
+  std::string_view source_field() const override { return "value"; }
   absl::Status Parse(EvaluateRequestView* request) override {
     TensorPutView put;
     WEIR_RETURN_IF_ERROR(
@@ -587,12 +657,23 @@ class TensorPutCall final : public EvaluateCall {
     const auto [x, y] = MakeIdentity(&call().arena(), request);
     *x = put.value;
     x->name = kIn;
-    y->destination = WireTensorNumber{put.tensor};
+    SetDestination(put.tensor, put.into_existing, y);
     request->context = put.context;
     request->device = put.device;
     request->mode = put.mode;
     request->work = put.work;
+    request->report = put.report;
     return absl::OkStatus();
+  }
+};
+
+class StagedPutCall final : public TensorPutCall {
+ public:
+  using TensorPutCall::TensorPutCall;
+
+ private:
+  v1::Transfers::Transport transport() const override {
+    return v1::Transfers::TRANSPORT_STAGED;
   }
 };
 
@@ -615,6 +696,132 @@ class TensorGetCall final : public EvaluateCall {
   }
 };
 
+class TensorCopyCall final : public TensorWriteCall {
+ public:
+  using TensorWriteCall::TensorWriteCall;
+
+ private:
+  v1::Transfers::Transport transport() const override {
+    return v1::Transfers::TRANSPORT_DEVICE;
+  }
+  std::string_view source_field() const override { return "source"; }
+  absl::Status Parse(EvaluateRequestView* request) override {
+    const auto [x, y] = MakeIdentity(&call().arena(), request);
+    v1::TensorCopy copy;
+    WEIR_RETURN_IF_ERROR(ParseMessage(call().request(), &copy));
+    x->source = WireTensorNumber{copy.source()};
+    SetDestination(copy.tensor(), copy.into_existing(), y);
+    request->context = copy.context();
+    WEIR_ASSIGN_OR_RETURN(request->device,
+                          InArena(copy.device(), &call().arena()));
+    request->mode = copy.mode();
+    request->report = copy.report();
+    request->work = copy.work();
+    return absl::OkStatus();
+  }
+};
+
+// The graph of a fill: y = x, a scalar, in the shape s.
+constexpr std::string_view kShape = "s";
+
+std::string_view ExpandGraph() {
+  static const std::string* const graph = [] {
+    v1::GraphDefinition definition;
+    definition.add_inputs()->set_name(std::string(kIn));
+    definition.add_inputs()->set_name(std::string(kShape));
+    v1::Node* const node = definition.add_nodes();
+    node->set_op(std::string("Expand"));
+    node->add_inputs(std::string(kIn));
+    node->add_inputs(std::string(kShape));
+    node->add_outputs(std::string(kOut));
+    definition.add_outputs(std::string(kOut));
+    return new std::string(definition.SerializeAsString());
+  }();
+  return *graph;
+}
+
+class TensorFillCall final : public TensorWriteCall {
+ public:
+  using TensorWriteCall::TensorWriteCall;
+
+ private:
+  v1::Transfers::Transport transport() const override {
+    return v1::Transfers::TRANSPORT_DEVICE;
+  }
+  std::string_view source_field() const override { return "spec"; }
+  bool HasField(std::string_view field) const override {
+    return field == "tensor" || field == "value" || field.rfind("spec", 0) == 0;
+  }
+  absl::Status Parse(EvaluateRequestView* request) override {
+    v1::TensorFill fill;
+    WEIR_RETURN_IF_ERROR(CheckSmallCommand(call()));
+    WEIR_RETURN_IF_ERROR(ParseMessage(call().request(), &fill));
+    WEIR_ASSIGN_OR_RETURN(const TensorSpec spec, SpecOf(fill));
+    shape_ = ToSymbolic(spec.dims);
+    const size_t size = SizeOf(spec.dtype);
+    if (!fill.value().empty() && fill.value().size() != size) {
+      return InvalidField(
+          "value",
+          absl::StrCat("one element of ", AbslView(DTypeName(spec.dtype)),
+                       " has ", size, " bytes, and not ", fill.value().size()));
+    }
+    std::string value = fill.value();
+    value.resize(size);
+    CallArena& arena = call().arena();
+    static const BytePiece piece = std::as_bytes(std::span(ExpandGraph()));
+    request->graph = WireGraphDefinition{ByteView({&piece, 1}, piece.size())};
+    const std::span<WireTensor> inputs = arena.AllocateSpan<WireTensor>(2);
+    auto* const x = new (&inputs[0]) WireTensor;
+    x->name = kIn;
+    x->spec.dtype = static_cast<int32_t>(spec.dtype);
+    x->source = InArena(std::as_bytes(std::span(value)), &arena);
+    auto* const shape = new (&inputs[1]) WireTensor;
+    shape->name = kShape;
+    shape->spec.dtype = static_cast<int32_t>(DType::kInt64);
+    const std::span<int64_t> rank = arena.AllocateSpan<int64_t>(1);
+    rank[0] = static_cast<int64_t>(spec.dims.size());
+    shape->spec.shape = rank;
+    shape->source = InArena(
+        std::as_bytes(std::span(spec.dims.data(), spec.dims.size())), &arena);
+    request->inputs = inputs;
+    auto* const y =
+        new (&arena.AllocateSpan<WireOutputRequest>(1)[0]) WireOutputRequest;
+    y->name = kOut;
+    SetDestination(fill.tensor(), fill.into_existing(), y);
+    request->outputs = {y, 1};
+    request->context = fill.context();
+    request->mode = fill.mode();
+    request->report = fill.report();
+    request->work = fill.work();
+    WEIR_ASSIGN_OR_RETURN(request->device, InArena(fill.device(), &arena));
+    return absl::OkStatus();
+  }
+
+  // Which the program does not say: it takes any shape.
+  SymbolicShape KeptShape() const override { return shape_; }
+
+  // Of what is filled.
+  absl::StatusOr<TensorSpec> SpecOf(const v1::TensorFill& fill) {
+    if (!fill.into_existing() || fill.has_spec()) {
+      return ReadWholeSpec(fill.spec());
+    }
+    WEIR_ASSIGN_OR_RETURN(const SpaceUse space,
+                          RequireSpace(context(), call()));
+    const auto kept = space->tensors().Find(fill.tensor());
+    if (!kept.ok()) return WithField(kept.status(), "tensor");
+    const std::optional<Dims> dims = ToConcrete((*kept)->shape());
+    if (!dims.has_value()) {
+      return WithField(absl::FailedPreconditionError(
+                           "the shape of the tensor is not known yet; wait for "
+                           "it, or give spec"),
+                       "spec");
+    }
+    return TensorSpec{.dtype = (*kept)->dtype(), .dims = *dims, .layout = ""};
+  }
+
+  SymbolicShape shape_;
+};
+
 template <typename T>
 MethodHandler HandlerOf(ServiceContext* context) {
   return
@@ -633,6 +840,18 @@ MethodHandler TensorPutHandler(ServiceContext* context) {
 
 MethodHandler TensorGetHandler(ServiceContext* context) {
   return HandlerOf<TensorGetCall>(context);
+}
+
+MethodHandler TensorCopyHandler(ServiceContext* context) {
+  return HandlerOf<TensorCopyCall>(context);
+}
+
+MethodHandler StagedPutHandler(ServiceContext* context) {
+  return HandlerOf<StagedPutCall>(context);
+}
+
+MethodHandler TensorFillHandler(ServiceContext* context) {
+  return HandlerOf<TensorFillCall>(context);
 }
 
 }  // namespace weir

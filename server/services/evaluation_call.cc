@@ -191,7 +191,8 @@ ReportFrame EvaluationCall::Frame(bool full) const {
           .replied = NowNanos(),
           .unix_minus_steady_ns = context_->unix_minus_steady_ns,
           .inline_reads = InlineReads(work().request),
-          .full = full};
+          .full = full,
+          .transport = transport()};
 }
 
 absl::Status EvaluationCall::CheckReply(size_t bytes) const {

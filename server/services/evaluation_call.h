@@ -58,6 +58,10 @@ class EvaluationCall : protected RequestTensors,
   virtual absl::Status InItsWords(const absl::Status& error) const {
     return error;
   }
+  // How its tensors travel.
+  virtual v1::Transfers::Transport transport() const {
+    return v1::Transfers::TRANSPORT_INLINE;
+  }
   // What else an error says once there is a report, whether the work failed or
   // what becomes of its results does.
   virtual void Describe(absl::Status*) const {}

@@ -91,7 +91,7 @@ void FillDetails(const SyncReport& report, const ReportFrame& frame,
   v1::Transfers* transfers = details->mutable_transfers();
   transfers->set_host_to_device_bytes(report.bytes_in);
   transfers->set_device_to_host_bytes(report.bytes_out);
-  transfers->set_transport(v1::Transfers::TRANSPORT_INLINE);
+  transfers->set_transport(frame.transport);
 }
 
 }  // namespace

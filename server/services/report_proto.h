@@ -23,6 +23,7 @@ struct ReportFrame {
   int64_t unix_minus_steady_ns = 0;
   size_t inline_reads = 0;  // see InlineReads; told if there are results
   bool full = false;        // an error fills the details too
+  v1::Transfers::Transport transport = v1::Transfers::TRANSPORT_INLINE;
 };
 
 // How many outputs the request reads inline.

@@ -107,6 +107,21 @@ class NumberTable {
     objects_.erase(at);
   }
 
+  // It stands for `object` from now on, if it stands for one that
+  // `follows(it)`. Returns that, or null. `follows` runs under the table's
+  // lock.
+  std::shared_ptr<T> ReplaceIf(uint64_t number,
+                               absl::FunctionRef<bool(const T& now)> follows,
+                               std::shared_ptr<T> object) {
+    MutexLock lock(&mu_);
+    const auto at = objects_.find(number);
+    if (at == objects_.end() || at->second == nullptr ||
+        !follows(*at->second)) {
+      return nullptr;
+    }
+    return std::exchange(at->second, std::move(object));
+  }
+
   // Those for which `ends(number, object)` is true stand for nothing from now
   // on. It runs under the table's lock.
   std::vector<std::shared_ptr<T>> TakeIf(

@@ -36,6 +36,14 @@ uint64_t BytesIn(const WorkRequest& request) {
   return bytes;
 }
 
+absl::Status IsElsewhere(KeptTensor& tensor) {
+  return WithReason(
+      absl::FailedPreconditionError(
+          absl::StrCat("it is on ", DeviceName(tensor.engine().device().info()),
+                       "; evaluate there, or copy it (tensor_copy)")),
+      "WRONG_DEVICE");
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<SpaceWork>> SpaceWork::Create(
@@ -58,31 +66,59 @@ SpaceWork::SpaceWork(std::shared_ptr<Space> space, Account::Share share,
 absl::Status SpaceWork::Read(InputSource* source,
                              std::shared_ptr<KeptTensor> tensor,
                              const Engine& engine) {
-  if (&tensor->engine() != &engine) {
-    return WithReason(
-        absl::FailedPreconditionError(absl::StrCat(
-            "it is on ", DeviceName(tensor->engine().device().info()),
-            "; evaluate there, or get its elements and send them")),
-        "WRONG_DEVICE");
-  }
+  if (&tensor->engine() != &engine) return IsElsewhere(*tensor);
   WEIR_RETURN_IF_ERROR(tensor->FillSource(source));
   inputs_.push_back(std::move(tensor));
   return absl::OkStatus();
 }
 
-absl::Status SpaceWork::Keep(size_t index, uint64_t number, Engine& engine) {
+absl::Status SpaceWork::Keep(size_t index, uint64_t number, Engine& engine,
+                             const SymbolicShape& said) {
   const ValueDecl& declared = work_.request.program->outputs()[index];
   if (declared.dtype == DType::kString) {
     return absl::UnimplementedError(
         "text cannot be kept on the server; ask for it inline");
   }
+  WEIR_RETURN_IF_ERROR(CheckOnlyOne(number));
   WEIR_ASSIGN_OR_RETURN(TensorClaim claim, space_->TakeTensor(number));
   WEIR_ASSIGN_OR_RETURN(Account::Share share,
                         space_->account().Take(Holding::kTensors));
   made_.push_back(
-      {index, std::make_shared<KeptTensor>(&engine, declared.dtype,
-                                           declared.shape, std::move(share))});
+      {.index = index,
+       .tensor = std::make_shared<KeptTensor>(
+           &engine, declared.dtype, said.has_value() ? said : declared.shape,
+           std::move(share)),
+       .number = number,
+       .before = nullptr});
   claims_.push_back(std::move(claim));
+  return absl::OkStatus();
+}
+
+absl::Status SpaceWork::WriteInto(size_t index, uint64_t number, Engine& engine,
+                                  const SymbolicShape& said) {
+  const ValueDecl& declared = work_.request.program->outputs()[index];
+  const SymbolicShape& shape = said.has_value() ? said : declared.shape;
+  WEIR_RETURN_IF_ERROR(CheckOnlyOne(number));
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<KeptTensor> before,
+                        space_->tensors().Find(number));
+  if (&before->engine() != &engine) return IsElsewhere(*before);
+  WEIR_RETURN_IF_ERROR(before->CheckFits(declared.dtype, shape));
+  std::shared_ptr<KeptTensor> next = before->Rewrite(shape);
+  made_.push_back({.index = index,
+                   .tensor = std::move(next),
+                   .number = number,
+                   .before = std::move(before)});
+  claims_.emplace_back();
+  return absl::OkStatus();
+}
+
+absl::Status SpaceWork::CheckOnlyOne(uint64_t number) const {
+  for (const Made& other : made_) {
+    if (other.number == number) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two outputs are to be tensor ", number));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -136,7 +172,21 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
   // A close that came before the work was submitted has called off nothing.
   if (space_->closed()) work_.Cancel();
   if (refused_) return work_.status();
-  for (size_t i = 0; i < made.size(); ++i) claims_[i].Fill(made[i].tensor);
+  for (size_t i = 0; i < made.size(); ++i) {
+    const Made& each = made[i];
+    if (each.before == nullptr) {
+      claims_[i].Fill(each.tensor);
+    } else {
+      // Others may have written into it meanwhile; they came first.
+      const auto replaced = space_->tensors().ReplaceIf(
+          each.number,
+          [&](const KeptTensor& now) {
+            return now.SharesNumberWith(*each.before);
+          },
+          each.tensor);
+      if (replaced != nullptr) replaced->Freed();
+    }
+  }
   if (claim_) claim_.Fill(std::move(kept));
   return absl::OkStatus();
 }
@@ -178,8 +228,7 @@ absl::Status SpaceWork::OnPlanned(Work& work) {
     WEIR_RETURN_IF_ERROR(plan_check_(*work.plan()));
   }
   for (const Made& each : made_) {
-    WEIR_RETURN_IF_ERROR(
-        Charge(each, work.plan()->outputs()[each.index].meta.bytes));
+    WEIR_RETURN_IF_ERROR(Charge(each, work.plan()->outputs()[each.index].meta));
   }
   return until_ == Until::kDone ? caller_->Planned(work) : absl::OkStatus();
 }
@@ -188,16 +237,24 @@ absl::Status SpaceWork::OnJoined(Work&,
                                  absl::Span<const TensorMeta* const> kept) {
   for (const Made& each : made_) {
     const TensorMeta* const meta = kept[each.index];
-    if (meta != nullptr) WEIR_RETURN_IF_ERROR(Charge(each, meta->bytes));
+    if (meta != nullptr) WEIR_RETURN_IF_ERROR(Charge(each, *meta));
   }
   return absl::OkStatus();
 }
 
-absl::Status SpaceWork::Charge(const Made& made, uint64_t bytes) {
+absl::Status SpaceWork::Charge(const Made& made, const TensorMeta& meta) {
   made.tensor->Charge({});  // of a run that was joined and failed
-  WEIR_ASSIGN_OR_RETURN(Account::Share share,
-                        space_->account().Take(Holding::kTensorBytes, bytes));
-  made.tensor->Charge(std::move(share));
+  Account::Share bytes;
+  if (made.before != nullptr) {
+    WEIR_RETURN_IF_ERROR(
+        made.before->CheckFits(meta.dtype, ToSymbolic(meta.dims)));
+    bytes = made.before->TakeRoom();
+  }
+  if (bytes.amount() != meta.bytes) {
+    WEIR_ASSIGN_OR_RETURN(
+        bytes, space_->account().Take(Holding::kTensorBytes, meta.bytes));
+  }
+  made.tensor->Charge(std::move(bytes));
   return absl::OkStatus();
 }
 
@@ -208,7 +265,8 @@ void SpaceWork::OnDone(Work& work) {
   if (refused) refused_ = true;
   space_->ForgetWork(this);
   bool lent = false;
-  for (const Made& each : made_) {
+  for (Made& each : made_) {
+    each.before = nullptr;
     lent |= work.status().ok()
                 ? each.tensor->Made(work.OutputTensor(each.index))
                 : each.tensor->Failed(work.status());

@@ -50,9 +50,19 @@ class SpaceWork final : private WorkObserver,
                     const Engine& engine);
   // Output `index`, for which the request says kKeep, is to be kept under this
   // number, which may be that of a tensor that failed. Errors as
-  // NumberTable::Take and Account::Take; UNIMPLEMENTED for text. REQUIRES:
-  // request().program.
-  absl::Status Keep(size_t index, uint64_t number, Engine& engine);
+  // NumberTable::Take and Account::Take; UNIMPLEMENTED for text;
+  // INVALID_ARGUMENT if two outputs are to have the number. `said` is its
+  // shape, if the program says less of it. REQUIRES: request().program.
+  absl::Status Keep(size_t index, uint64_t number, Engine& engine,
+                    const SymbolicShape& said = std::nullopt);
+  // The same for a number that stands for a tensor of this engine: from when
+  // the work is accepted it stands for what the work makes, and whoever was
+  // accepted before reads what it had. NOT_FOUND if there is none;
+  // FAILED_PRECONDITION, reason TENSOR_MISMATCH, if it is known to be of
+  // another type or shape (what is found later fails the work), reason
+  // WRONG_DEVICE on another engine; INVALID_ARGUMENT as above.
+  absl::Status WriteInto(size_t index, uint64_t number, Engine& engine,
+                         const SymbolicShape& said = std::nullopt);
   // Its program, a caller's, counts. Errors as Space::HoldProgram.
   absl::Status HoldProgram();
   // What becomes of it is to be found under this number, as long as it is one
@@ -115,6 +125,9 @@ class SpaceWork final : private WorkObserver,
   struct Made {
     size_t index = 0;
     std::shared_ptr<KeptTensor> tensor;
+    uint64_t number = 0;
+    // What the number stood for, if it is written into.
+    std::shared_ptr<KeptTensor> before;
   };
   using TensorClaim = NumberTable<KeptTensor>::Claim;
 
@@ -127,8 +140,10 @@ class SpaceWork final : private WorkObserver,
   std::shared_ptr<Work> WantedWork();
   bool IsDeferred() const;
   void RunOnceEndIsWanted();
-  // What it makes takes so much, of its output `index`.
-  absl::Status Charge(const Made& made, uint64_t bytes);
+  // What it makes counts from here on.
+  absl::Status Charge(const Made& made, const TensorMeta& meta);
+  // INVALID_ARGUMENT if another output is to have the number, too.
+  absl::Status CheckOnlyOne(uint64_t number) const;
 
   void TellReturned();
 
@@ -154,7 +169,7 @@ class SpaceWork final : private WorkObserver,
   // Until this object goes, if works that read some of them hold it: so long
   // the memory of all stays, whatever became of their numbers, and they count.
   std::vector<Made> made_;
-  std::vector<TensorClaim> claims_;  // of made_, until Submit
+  std::vector<TensorClaim> claims_;  // as made_, until Submit
   PlanCheck plan_check_;             // null: none
   NumberTable<KeptWork>::Claim claim_;
   uint64_t number_ = 0;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -78,6 +79,48 @@ TEST_P(Dependencies, AKeptTensorShowsNothingOfWhoHadItsMemory) {
     }
     block = kept.data();
   }
+}
+
+// Freed by one context while two others are to read it, on streams of their
+// own: whoever makes tensors meanwhile gets other memory.
+TEST_P(Dependencies, FreedMemoryIsNotUsedAgainBeforeItsReadersAreDone) {
+  Activation makes = Enter(NewContext());
+  const auto make = [&](const std::vector<float>& values) {
+    WatchedWork maker;
+    Prepare(maker);
+    maker.request().inputs = {Floats(values)};
+    makes.Submit(maker.work.get(), &maker.waiter);
+    EXPECT_TRUE(maker.Done().ok()) << maker.work->status();
+    return maker.work->OutputTensor(0);
+  };
+  const std::vector<float> theirs(999, 7), others(999, 3);
+  std::optional<Tensor> kept = make(theirs);
+  const std::byte* const block = kept->data();
+  auto gate = std::make_shared<Timeline>("gate");
+  WatchedWork readers[2];
+  std::vector<Activation> inside;
+  for (uint64_t i = 0; i < 2; ++i) {
+    readers[i].request().program = program_;
+    readers[i].request().inputs.resize(1);
+    readers[i].request().inputs[0].tensor = *kept;
+    readers[i].request().after = {Point{gate, i + 1}};
+    inside.push_back(Enter(NewContext()));
+    inside[i].Submit(readers[i].work.get(), &readers[i].waiter);
+  }
+  kept.reset();
+  std::vector<Tensor> made;
+  for (uint64_t i = 0; i < 2; ++i) {
+    made.push_back(make(others));
+    EXPECT_NE(made.back().data(), block);
+    ASSERT_TRUE(gate->Advance(i + 1).ok());
+    ASSERT_TRUE(readers[i].Done().ok()) << readers[i].work->status();
+    EXPECT_EQ(Result(*readers[i].work), theirs);
+  }
+  for (WatchedWork& reader : readers) reader.request().inputs.clear();
+  EXPECT_TRUE(testing::Eventually([&] {
+    made.push_back(make(others));
+    return made.back().data() == block;
+  })) << "it is free then";
 }
 
 TEST_P(Dependencies, AReaderInAnotherContextFailsWithItsProducer) {

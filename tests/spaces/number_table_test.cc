@@ -126,6 +126,20 @@ TEST(NumberTableTest, ObjectsEndOutsideTheLock) {
   EXPECT_EQ(ended, 3);
 }
 
+TEST(NumberTableTest, AnObjectIsReplacedByOneThatFollowsIt) {
+  Table table("tensor");
+  const auto first = Put(table, 1);
+  const auto second = std::make_shared<Thing>();
+  const auto is_first = [&](const Thing& now) { return &now == first.get(); };
+  EXPECT_EQ(table.ReplaceIf(1, is_first, second), first);
+  EXPECT_EQ(*table.Find(1), second);
+  EXPECT_EQ(table.ReplaceIf(1, is_first, first), nullptr);
+  EXPECT_EQ(*table.Find(1), second);
+  EXPECT_EQ(table.ReplaceIf(2, is_first, first), nullptr) << "there is none";
+  auto claim = table.Take(2);
+  EXPECT_EQ(table.ReplaceIf(2, is_first, first), nullptr) << "it is claimed";
+}
+
 TEST(NumberTableTest, ThoseThatEndAreTakenAtOnce) {
   Table table("context");
   const auto first = Put(table, 1);

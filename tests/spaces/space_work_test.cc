@@ -78,6 +78,25 @@ class SpaceWorkTest : public SpaceEngineTest {
     EXPECT_TRUE(read.ok()) << read;
     return work;
   }
+  // Of `values`, into tensor `number`.
+  std::shared_ptr<SpaceWork> Writer(std::shared_ptr<const Program> program,
+                                    uint64_t number,
+                                    const std::vector<float>& values) {
+    auto work = NewWork(space_, std::move(program));
+    work->request().inputs[0] = Floats(values);
+    work->request().outputs = {OutputWish::kKeep};
+    const absl::Status into = work->WriteInto(0, number, *engine_);
+    EXPECT_TRUE(into.ok()) << into;
+    return work;
+  }
+  // Accepted, and held on the device.
+  std::shared_ptr<SpaceWork> HeldWriter(TestCaller& caller, uint64_t number) {
+    auto work = Writer(held_, number, values_);
+    const absl::Status accepted = Submit(work, caller);
+    EXPECT_TRUE(accepted.ok()) << accepted;
+    hold_.WaitUntilHeld();
+    return work;
+  }
   // Runs it to its end.
   absl::Status Run(const std::shared_ptr<SpaceWork>& work) {
     TestCaller caller;
@@ -709,6 +728,99 @@ TEST_F(DeferredSpaceWorkTest, EndsWithItsContext) {
   context_ = nullptr;
   EXPECT_TRUE(absl::IsCancelled(maker->work().status()));
   EXPECT_TRUE(absl::IsCancelled(Tensor(1)->failure()));
+}
+
+// Writers follow one another as they are accepted, whenever they found the
+// number; and a reader that was accepted between two reads the first.
+TEST_F(SpaceWorkTest, ANumberStandsForTheWriteThatWasAcceptedLast) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const std::vector<float> twos = {2, 2, 2}, fours = {4, 4, 4};
+  const auto late = Writer(negate_, 1, fours);
+  const auto early = Writer(negate_, 1, twos);
+  ASSERT_TRUE(Run(early).ok());
+  const auto reader = Reader(1);
+  ASSERT_TRUE(Run(late).ok());
+  ASSERT_TRUE(Run(reader).ok());
+  EXPECT_EQ(Result(reader->work()), twos);
+  const auto last = Reader(1);
+  ASSERT_TRUE(Run(last).ok());
+  EXPECT_EQ(Result(last->work()), fours);
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+}
+
+// A number that was freed, and given to something else, is no writer's.
+TEST_F(SpaceWorkTest, AWriteDoesNotReplaceWhatHasItsNumberSince) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto writer = Writer(negate_, 1, values_);
+  ASSERT_TRUE(space_->tensors().Remove(1).ok());
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto other = Tensor(1);
+  ASSERT_TRUE(Run(writer).ok());
+  EXPECT_EQ(Tensor(1), other);
+}
+
+// What is made counts until it is there, though its number stands for another
+// write by then: no room was left over.
+TEST_F(SpaceWorkTest, AWriteBehindOneThatRunsTakesNoneOfItsBytes) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  TestCaller caller;
+  const auto runs = HeldWriter(caller, 1);
+  const auto next = Writer(negate_, 1, values_);
+  const auto last = Writer(negate_, 1, values_);
+  ASSERT_TRUE(Run(next).ok());
+  ASSERT_TRUE(Run(last).ok());
+  const uint64_t bytes = values_.size() * sizeof(float);
+  // What was there at first, what is made, and what was written last.
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 3 * bytes);
+  hold_.Open();
+  caller.ready.Wait();
+}
+
+TEST_F(SpaceWorkTest, RoomCountsOnceAndIsWrittenOnce) {
+  const uint64_t bytes = values_.size() * sizeof(float);
+  ASSERT_TRUE(space_->tensors().Take(1)->Fill(KeptTensor::Allocate(
+      engine_.get(), DType::kFloat, {3},
+      *space_->account().Take(Holding::kTensors),
+      *space_->account().Take(Holding::kTensorBytes, bytes))));
+  const auto first = Writer(negate_, 1, values_);
+  const auto second = Writer(negate_, 1, values_);
+  ASSERT_TRUE(Run(first).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), bytes);
+  ASSERT_TRUE(Run(second).ok());
+  ASSERT_TRUE(Tensor(1)->Commit().ok());
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+}
+
+// What is known of a tensor stays known while it is written.
+TEST_F(SpaceWorkTest, AWriteKeepsTheShape) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  TestCaller caller;
+  const auto runs = HeldWriter(caller, 1);
+  EXPECT_FALSE(Tensor(1)->dims().has_value());
+  EXPECT_EQ(ToConcrete(Tensor(1)->shape()), Dims({3}));
+  const auto other = NewWork(space_, negate_);
+  EXPECT_EQ(Reason(other->WriteInto(0, 1, *engine_, ToSymbolic({4}))),
+            "TENSOR_MISMATCH");
+  EXPECT_EQ(Reason(other->WriteInto(0, 1, *engine_, ToSymbolic({3, 1}))),
+            "TENSOR_MISMATCH");
+  EXPECT_TRUE(other->WriteInto(0, 1, *engine_, ToSymbolic({3})).ok());
+  hold_.Open();
+  caller.ready.Wait();
+}
+
+// The number of a tensor that failed may be kept anew, or be written into, and
+// not both: one of them would be lost.
+TEST_F(SpaceWorkTest, TwoOutputsDoNotHaveOneNumber) {
+  ASSERT_FALSE(Run(Maker(fault_, 1)).ok());
+  const auto writes = Writer(negate_, 1, values_);
+  EXPECT_TRUE(absl::IsInvalidArgument(writes->Keep(0, 1, *engine_)));
+  EXPECT_TRUE(absl::IsInvalidArgument(writes->WriteInto(0, 1, *engine_)));
+  const auto keeps = NewWork(space_, negate_, 2);
+  EXPECT_TRUE(absl::IsInvalidArgument(keeps->WriteInto(0, 2, *engine_)));
+  EXPECT_TRUE(absl::IsInvalidArgument(keeps->Keep(0, 2, *engine_)));
+  // The number is as it was, and what is written there stands for it.
+  ASSERT_TRUE(Run(writes).ok());
+  EXPECT_TRUE(Tensor(1)->failure().ok());
 }
 
 TEST_F(SpaceWorkTest, ATensorOfAnotherEngineIsNotRead) {

@@ -141,6 +141,12 @@ absl::Status ParseTensorPut(const ByteView& bytes, CallArena* arena,
       case 6:
         put->work = reader.Varint();
         break;
+      case 7:
+        put->into_existing = reader.Bool();
+        break;
+      case 8:
+        put->report = reader.Int32();
+        break;
       default:
         reader.Skip();
     }

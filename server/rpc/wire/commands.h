@@ -48,6 +48,8 @@ struct TensorPutView {
   std::string_view device;
   int32_t mode = 0;  // its number on the wire, not checked
   uint64_t work = 0;
+  bool into_existing = false;
+  int32_t report = 0;  // as mode
 };
 
 // INVALID_ARGUMENT for what is no such message, or has too many commands. What

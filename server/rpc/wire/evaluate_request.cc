@@ -28,6 +28,9 @@ void ReadOutputRequest(WireReader& reader, CallArena* arena,
         output->destination = region;
         break;
       }
+      case 4:
+        output->destination = WireTensorInto{reader.Varint()};
+        break;
       default:
         reader.Skip();
     }

@@ -19,10 +19,16 @@ namespace weir {
 
 // Enumerations are their numbers on the wire, not checked.
 
+// A tensor that is there, whose number stands for the output from then on.
+struct WireTensorInto {
+  uint64_t number = 0;
+};
+
 struct WireOutputRequest {
   std::string_view name;
   // monostate: inline.
-  std::variant<std::monostate, WireTensorNumber, WireRegion> destination;
+  std::variant<std::monostate, WireTensorNumber, WireRegion, WireTensorInto>
+      destination;
 };
 
 struct WirePoint {

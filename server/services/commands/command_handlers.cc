@@ -8,6 +8,7 @@
 #include "server/services/commands/context_commands.h"
 #include "server/services/commands/flush_command.h"
 #include "server/services/commands/tensor_commands.h"
+#include "server/services/commands/tensor_copy.h"
 #include "server/services/commands/timeline_commands.h"
 #include "server/services/commands/wait_command.h"
 #include "server/services/commands/work_commands.h"
@@ -27,6 +28,8 @@ CommandHandlers::CommandHandlers(ServiceContext* context) {
   Add(v1::Command::kEvaluate, EvaluateHandler(context));
   Add(v1::Command::kTensorPut, TensorPutHandler(context));
   Add(v1::Command::kTensorGet, TensorGetHandler(context));
+  Add(v1::Command::kTensorCopy, TensorCopyCommandHandler(context));
+  Add(v1::Command::kTensorFill, TensorFillHandler(context));
   AddTensorCommands(context, this);
   AddContextCommands(context, this);
   AddFlushCommand(context, this);

@@ -119,6 +119,9 @@ class WaitCall {
       if (!kept.ok()) {
         return WithField(kept.status(), EntryField("tensors", i));
       }
+      if (absl::Status written = (*kept)->CheckWritten(); !written.ok()) {
+        return WithField(written, EntryField("tensors", i));
+      }
       points_.push_back((*kept)->made());
       const absl::Status failure = (*kept)->failure();
       if (!failure.ok()) return failure;

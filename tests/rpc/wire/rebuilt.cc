@@ -112,6 +112,9 @@ v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from) {
     } else if (const auto* region =
                    std::get_if<WireRegion>(&output.destination)) {
       Rebuild(*region, to->mutable_region());
+    } else if (const auto* into =
+                   std::get_if<WireTensorInto>(&output.destination)) {
+      to->set_into(into->number);
     }
   }
   request.set_mode(static_cast<v1::EvalMode>(from.mode));
@@ -172,6 +175,8 @@ v1::TensorPut Rebuilt(const TensorPutView& from) {
   put.set_device(std::string(from.device));
   put.set_mode(static_cast<v1::EvalMode>(from.mode));
   put.set_work(from.work);
+  put.set_into_existing(from.into_existing);
+  put.set_report(static_cast<v1::ReportLevel>(from.report));
   return put;
 }
 
