@@ -159,7 +159,10 @@ std::string Bytes(const std::vector<T>& values) {
 template <typename T>
 std::vector<T> Values(const std::string& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  // Where there is nothing there is no place to copy to.
+  if (!values.empty()) {
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  }
   return values;
 }
 
