@@ -171,18 +171,32 @@ class CallBoundsTest : public ::testing::Test {
   std::string address_;
 };
 
-// Memory that a reply references, and whether it was given back.
-struct Lent {
-  explicit Lent(size_t size) : bytes(size, 'r') {}
+// Memory that a reply references, and whether it was given back. gRPC may do
+// that after all else of a call has ended, so who holds it keeps it alive.
+class Lent {
+ public:
+  explicit Lent(size_t size) : state_(std::make_shared<State>(size)) {}
   ReplyBuffer Reply() {
     ReplyBuffer reply;
     reply.AppendForeign(
-        bytes.data(), bytes.size(),
-        [](void* self) { ++static_cast<Lent*>(self)->returned; }, this);
+        state_->bytes.data(), state_->bytes.size(),
+        [](void* held) {
+          const std::unique_ptr<Holder> holder(static_cast<Holder*>(held));
+          ++(*holder)->returned;
+        },
+        new Holder(state_));
     return reply;
   }
-  std::string bytes;
-  std::atomic<int> returned{0};
+  int returned() const { return state_->returned; }
+
+ private:
+  struct State {
+    explicit State(size_t size) : bytes(size, 'r') {}
+    std::string bytes;
+    std::atomic<int> returned{0};
+  };
+  using Holder = std::shared_ptr<State>;
+  Holder state_;
 };
 
 // It counts with 8 KiB until it is sent, so no more of it may stay.
@@ -215,7 +229,7 @@ TEST_F(CallBoundsTest, AReplyThatIsTooLargeIsRefusedBeforeGrpcHasIt) {
   EXPECT_THAT(endings_.Wait(1),
               ElementsAre(Ending{absl::StatusCode::kResourceExhausted,
                                  Delivery::kSent, "REPLY_TOO_LARGE"}));
-  EXPECT_EQ(lent.returned, 1);
+  EXPECT_EQ(lent.returned(), 1);
   EXPECT_TRUE(NothingIsHeld());
 }
 
@@ -231,14 +245,14 @@ TEST_F(CallBoundsTest, AReplyCountsUntilItIsSent) {
   EXPECT_EQ(admission_.requests(), 0);
   EXPECT_GE(admission_.bytes(), 4 << 20);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1u; }));
-  EXPECT_EQ(lent.returned, 0);
+  EXPECT_EQ(lent.returned(), 0);
   client.Grant(0, 4 << 20);
   client.Grant(1, 4 << 20);
   client.ReadData(1, 5 << 20);
   EXPECT_THAT(endings_.Wait(1),
               ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
 }
 
 // A reply may stay unread for long; the message that it answers must not.
@@ -310,7 +324,7 @@ TEST_F(CallBoundsTest, AReplyWhoseCallerLeavesIsNotOk) {
   EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
                                                    Delivery::kCallerGone, ""}));
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
   EXPECT_EQ(transport_->counts().replies_abandoned, 1u);
 }
 
@@ -328,7 +342,7 @@ TEST_F(CallBoundsTest, AReplyWhoseConnectionBreaksIsNotOk) {
   EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
                                                    Delivery::kCallerGone, ""}));
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
 }
 
 TEST_F(CallBoundsTest, AReplyToNobodyIsNotOk) {
@@ -365,7 +379,7 @@ TEST_F(CallBoundsTest, AReaderThatStopsIsCutAndItsMemoryIsBack) {
   EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
                                                    Delivery::kCut, ""}));
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
   EXPECT_EQ(transport_->counts().replies_cut, 1u);
   EXPECT_EQ(client.ReadData(1, 1), 0u);  // reset
   // The connection lives, and so do its other calls.
@@ -412,7 +426,7 @@ TEST_F(CallBoundsTest, AConnectionThatNobodyReadsIsClosed) {
   client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
   EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kCancelled);
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
 }
 
 // So it is once it is late, however long the kernel would wait: what gRPC has
@@ -435,7 +449,7 @@ TEST_F(CallBoundsTest, AConnectionWhoseReplyIsLateIsEnded) {
   EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
                                                    Delivery::kCut, ""}));
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
   EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 1; }));
   EXPECT_TRUE(other.Ping()) << "it was nobody else's fault";
 }
@@ -478,7 +492,7 @@ TEST_F(CallBoundsTest, AReplyThatNobodyReadsDoesNotKeepTheServer) {
   CallUnread(fd);
   ASSERT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
   EXPECT_TRUE(transport_->Shutdown(absl::ZeroDuration()));
-  EXPECT_EQ(lent.returned, 1);
+  EXPECT_EQ(lent.returned(), 1);
   EXPECT_EQ(endings_.count(), 1u);
   close(fd);
 }
@@ -495,7 +509,7 @@ TEST_F(CallBoundsTest, TheShortestSendTimeoutBoundsWhatTheKernelHoldsToo) {
   client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
   EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kCancelled);
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
 }
 
 TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
@@ -539,8 +553,8 @@ TEST_F(CallBoundsTest, UnreadRepliesGoSoonWhenOthersNeedTheRoom) {
   client.Begin(5, kInfer);
   client.Send(5, RawHttp2::Prefix(0), /*last=*/true);
   EXPECT_EQ(endings_.Wait(2)[1].delivery, Delivery::kCut);
-  EXPECT_TRUE(Eventually([&] { return first.returned == 1; }));
-  EXPECT_EQ(second.returned, 0);
+  EXPECT_TRUE(Eventually([&] { return first.returned() == 1; }));
+  EXPECT_EQ(second.returned(), 0);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1u; }));
   transport_.reset();  // before what its calls refer to
 }
@@ -874,7 +888,7 @@ TEST_F(CallBoundsTest, RefusalsThatNobodyReadsAreBounded) {
     EXPECT_TRUE(NothingIsHeld()) << i;
   }
   EXPECT_EQ(transport_->counts().replies_cut, kMore);
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
 }
 
 // The same of calls of methods that nobody registered.
@@ -902,7 +916,7 @@ TEST_F(CallBoundsTest, RefusalsOfUnknownMethodsAreBounded) {
     EXPECT_EQ(transport_->taken_calls(), 1 + kMost + kMore);
   }
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return lent.returned() == 1; }));
 }
 
 TEST_F(CallBoundsTest, AnUnknownMethodsCallMeetsTheBoundsOfAll) {
