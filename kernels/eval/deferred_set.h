@@ -69,6 +69,8 @@ class WEIR_EXPORT DeferredSet
 
   // A work may not be wanted any more (Work::Wanted): it goes, later.
   void Sweep();
+  // The same at once, on this thread.
+  void GiveUpUnwanted();
 
  private:
   DeferredSet(Executor* executor, TimerQueue* timers, GiveUp give_up)
@@ -81,7 +83,6 @@ class WEIR_EXPORT DeferredSet
   Line::iterator From(uint64_t number) WEIR_REQUIRES(mu_);
   Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
   void WereTaken() WEIR_REQUIRES(mu_);
-  void GiveUpUnwanted();
   void PostGiveUp() WEIR_REQUIRES(mu_);
   void SetTimer(Nanos at) WEIR_REQUIRES(mu_);
   void TimerFired();

@@ -318,25 +318,18 @@ FlushResult EvalContext::Flush() {
             [](const FailedWork& a, const FailedWork& b) {
               return a.number < b.number;
             });
+  // What its executor has not come to yet.
+  deferred_->GiveUpUnwanted();
   AllPlaced placed;
-  DeferredSet::Works unwanted;
   {
     MutexLock lock(&placing_);
     flushed_ = deferred_->added();
     DeferredSet::Works deferred = deferred_->TakeAll();
-    const Nanos now = NowNanos();
-    for (std::shared_ptr<Work>& work : deferred) {
-      if (!work->Wanted(now).ok()) unwanted.push_back(std::move(work));
-    }
-    std::erase(deferred, nullptr);
     number = order_.last();
     for (const std::shared_ptr<Work>& work : deferred) {
       result.executed.push_back(name(*work, ++number));
     }
     placed = PlaceDeferred(std::move(deferred));
-  }
-  for (const std::shared_ptr<Work>& work : unwanted) {
-    work->End(work->Wanted(NowNanos()), /*launched=*/false);
   }
   Begin(placed);
   return result;

@@ -32,11 +32,7 @@ bool SurelyDiffer(const SymbolicShape& a, const SymbolicShape& b) {
   if (!a.has_value() || !b.has_value()) return false;
   if (a->size() != b->size()) return true;
   for (size_t i = 0; i < a->size(); ++i) {
-    const Dim& one = (*a)[i];
-    const Dim& other = (*b)[i];
-    if (one.known() && other.known() && one.value() != other.value()) {
-      return true;
-    }
+    if ((*a)[i].SurelyDiffers((*b)[i])) return true;
   }
   return false;
 }
