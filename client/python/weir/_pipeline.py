@@ -42,7 +42,7 @@ _GONE = ("NOT_FOUND", "UNAUTHENTICATED")
 def _wait_for(works: Sequence[int]) -> Entry:
     """For room in the space: for the end of works, however they end."""
     wait = command_pb2.Wait(works=works)
-    return Entry(command_pb2.Command(wait=wait), is_room=True)
+    return Entry(command_pb2.Command(wait=wait))
 
 
 def _check_time(end: float | None) -> None:
@@ -354,9 +354,9 @@ class Pipeline:
                     self._unfreed.append(entry.command)
             else:
                 entry.finish(result)
-                if entry.is_room and result.HasField("error") and (
-                        len(entry.command.wait.works) > 1):
-                    self._apart += entry.command.wait.works
+                together = entry.command.wait.works
+                if len(together) > 1 and result.HasField("error"):
+                    self._apart += together
             if entry.failure is not None and entry.outputs and (
                     entry.failure is not noted):
                 noted = entry.failure

@@ -80,13 +80,12 @@ class Entry:
     """One command, and what is done when its result is there."""
 
     __slots__ = ("command", "size", "outputs", "inputs", "keep", "call_site",
-                 "end", "is_free", "is_room", "result", "failure")
+                 "end", "is_free", "result", "failure")
 
     def __init__(self, command: command_pb2.Command, *, size: int = 0,
                  outputs: Sequence[Record] = (),
                  inputs: Sequence[Record] = (), keep: Sequence[object] = (),
-                 call_site: str = "", is_free: bool = False,
-                 is_room: bool = False) -> None:
+                 call_site: str = "", is_free: bool = False) -> None:
         self.command = command
         self.size = size
         self.outputs = outputs
@@ -99,8 +98,6 @@ class Entry:
         self.end: float | None = None
         # Whether it gives something up, which nobody waits for.
         self.is_free = is_free
-        # Whether it waits for room for those behind it.
-        self.is_room = is_room
         self.result: command_pb2.CommandResult | None = None
         self.failure: errors.WeirError | None = None
 

@@ -317,6 +317,15 @@ class Threads(WithServer):
             gate.signal(1)
             self.assertEqual(waiting.result(SECONDS), 2)
 
+    def assert_all_have_their_turn(self, gate, ask):
+        """`ask` returns 1 to 40, once the gate is open."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask)
+            # Nothing comes of this but time to be refused.
+            concurrent.futures.wait([asked], timeout=0.3)
+            gate.signal(1)
+            self.assertEqual(asked.result(SECONDS), list(range(1, 41)))
+
     def test_more_than_a_space_holds_waits_its_turn(self):
         connection = self.connect(quota=weir.Amounts(works=8))
         gate = weir.Timeline()
@@ -326,12 +335,7 @@ class Threads(WithServer):
                                  after=[gate.at(1)]) for each in range(40)]
             return [each.item() for each in held]
 
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(ask)
-            # Nothing comes of this but time to be refused.
-            concurrent.futures.wait([asked], timeout=0.3)
-            gate.signal(1)
-            self.assertEqual(asked.result(SECONDS), list(range(1, 41)))
+        self.assert_all_have_their_turn(gate, ask)
 
     def test_a_work_that_fails_leaves_the_others_their_turn(self):
         connection = self.connect(quota=weir.Amounts(works=8))
@@ -347,12 +351,7 @@ class Threads(WithServer):
                                          after=[gate.at(1)]))
             return [each.item() for each in held]
 
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(ask)
-            # Nothing comes of this but time to be refused.
-            concurrent.futures.wait([asked], timeout=0.3)
-            gate.signal(1)
-            self.assertEqual(asked.result(SECONDS), list(range(1, 41)))
+        self.assert_all_have_their_turn(gate, ask)
 
     def test_what_waits_is_sent_by_itself(self):
         connection = self.connect(send_after=0.001)
