@@ -76,6 +76,12 @@ class WEIR_EXPORT Tensor {
   const TensorSpec& spec() const { return spec_; }
   TensorStorage& storage() const { return *storage_; }
   std::byte* data() const { return storage_->data() + offset_; }
+  // `size` of its bytes from `from` on, as they lie there; the memory is
+  // shared. REQUIRES: it has them.
+  Tensor Bytes(int64_t from, int64_t size) const {
+    return Tensor({DType::kUint8, {size}, ""}, storage_,
+                  offset_ + static_cast<size_t>(from));
+  }
 
  private:
   TensorSpec spec_;

@@ -132,7 +132,8 @@ class ServerCall {
   virtual std::optional<std::string_view> Header(
       std::string_view name) const = 0;
 
-  // Answers the call. `error` must not be OK.
+  // Answers the call. `error` must not be OK, but of a method that streams its
+  // replies, once it has sent one: so its stream ends well.
   virtual void Reply(ReplyBuffer reply) = 0;
   virtual void Fail(const absl::Status& error) = 0;
 

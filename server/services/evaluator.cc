@@ -4,8 +4,10 @@
 
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/services/evaluate_calls.h"
+#include "server/services/read_stream.h"
 #include "server/services/run_call.h"
 #include "server/services/session/session_stream.h"
+#include "server/services/watch_stream.h"
 
 namespace weir {
 
@@ -20,6 +22,8 @@ void EvaluatorService::Register(MethodTable* table) {
   table->AddBidi(service, "Session", [this](ServerStream& call) {
     HandleSession(context_, &commands_, &sessions_, call);
   });
+  table->AddStream(service, "Read", Traffic::kHeavy, ReadHandler(context_));
+  table->AddStream(service, "Watch", Traffic::kRare, WatchHandler(context_));
 }
 
 }  // namespace weir

@@ -8,10 +8,33 @@ void KeptWork::Ended(const Work& work) {
   // Go, if they do, outside the lock.
   std::shared_ptr<Work> done;
   Point ended;
+  std::vector<Watching> watchers;
   MutexLock lock(&mu_);
   done = std::move(work_);
   ended = std::move(ended_);
   end_.emplace(End{work.status(), work.report()});
+  watchers.swap(watchers_);
+  for (const Watching& each : watchers) each.watcher();
+}
+
+// A work may be used again for another request once Ended has returned: what
+// concerns it happens before, under the lock.
+uint64_t KeptWork::Watch(const Watcher& watcher) {
+  MutexLock lock(&mu_);
+  if (end_.has_value()) return 0;
+  const uint64_t of_work = work_->Watch([watcher](WorkState) { watcher(); });
+  watchers_.push_back({++last_watch_, of_work, watcher});
+  return last_watch_;
+}
+
+void KeptWork::Unwatch(uint64_t watch) {
+  MutexLock lock(&mu_);
+  const auto found =
+      std::find_if(watchers_.begin(), watchers_.end(),
+                   [&](const Watching& each) { return each.number == watch; });
+  if (found == watchers_.end()) return;
+  work_->Unwatch(found->of_work);
+  watchers_.erase(found);
 }
 
 void KeptWork::TellEnded() {

@@ -2,6 +2,8 @@
 // became of it, without what it held. Thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -42,6 +44,14 @@ class KeptWork {
   // Queued work is dropped, what runs drains; nothing happens if it is done.
   void Cancel();
 
+  // `watcher` runs each time that state() or end() may have changed, on any
+  // thread and under locks: it notes and posts. Returns a number for Unwatch;
+  // 0 if the work is done: nothing changes any more.
+  using Watcher = std::function<void()>;
+  uint64_t Watch(const Watcher& watcher);
+  // The watcher does not run any more once this returns.
+  void Unwatch(uint64_t watch);
+
   // How it ended; empty before.
   struct End {
     absl::Status status;
@@ -58,6 +68,14 @@ class KeptWork {
   std::optional<End> end_ WEIR_GUARDED_BY(mu_);
   bool told_ WEIR_GUARDED_BY(mu_) = false;  // that it ended
   std::vector<absl::AnyInvocable<void()>> followers_ WEIR_GUARDED_BY(mu_);
+
+  struct Watching {
+    uint64_t number = 0;
+    uint64_t of_work = 0;  // the work's own
+    Watcher watcher;
+  };
+  uint64_t last_watch_ WEIR_GUARDED_BY(mu_) = 0;
+  std::vector<Watching> watchers_ WEIR_GUARDED_BY(mu_);  // until it is done
 };
 
 }  // namespace weir
