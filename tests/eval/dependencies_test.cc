@@ -148,6 +148,7 @@ TEST_P(Dependencies, AReaderHasAProducerRunThatAnotherContextDefers) {
   a.Defer(producer.work, &producer.waiter);
   b.Submit(reader.work.get(), &reader.waiter);
   ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
+  EXPECT_TRUE(producer.Done().ok());
   EXPECT_EQ(Result(*reader.work), values_);
 }
 
@@ -212,6 +213,7 @@ TEST_P(Dependencies, OneThatIsLateLeavesTheOthersOfAJoinedWork) {
   EXPECT_EQ(works[1].Done().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(works[0].work->done());
   ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_TRUE(parked.Done().ok());
   EXPECT_TRUE(works[0].Done().ok()) << works[0].work->status();
   EXPECT_TRUE(works[2].Done().ok()) << works[2].work->status();
 }

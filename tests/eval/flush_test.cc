@@ -282,6 +282,7 @@ TEST_P(Flush, AUseTakesNoMoreThanItNeeds) {
     here.Submit(use.work.get(), &use.waiter);
     ASSERT_TRUE(gate->Advance(1).ok());
     EXPECT_EQ(use.Done(), absl::OkStatus());
+    EXPECT_EQ(first.Done(), absl::OkStatus());
     EXPECT_FALSE(waits.work->done());
     // Who waits elsewhere may wait for the other one.
     EXPECT_EQ(here.Flush().executed.size(), gated ? 1u : 2u);
@@ -310,6 +311,7 @@ TEST_P(Flush, AWorkThatWaitsForAnotherContextWaitsAlone) {
   EXPECT_EQ(free.Done(), absl::OkStatus());
   EXPECT_FALSE(reader.work->done());
   ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_EQ(producer.Done(), absl::OkStatus());
   EXPECT_EQ(reader.Done(), absl::OkStatus());
 }
 
@@ -533,10 +535,11 @@ TEST_P(Flush, AWorkWhoseSignalOrPointIsWaitedForRuns) {
   const std::vector<float> a = {1};
   Deferred signals(this, "Neg", 1), awaited(this, "Neg", 1);
   signals.request().signal = {{told, 1}};
-  for (Deferred* work : {&signals, &awaited}) {
-    work->Read(0, a);
-    Defer(activation, *work);
-  }
+  CountedEnd ends[2];
+  signals.Read(0, a);
+  awaited.Read(0, a);
+  activation.Defer(signals.work, &ends[0]);
+  activation.Defer(awaited.work, &ends[1]);
   const Point point = awaited.work->point();
   EXPECT_EQ(point.Outcome(), std::nullopt);
   WatchedWork after;
@@ -553,6 +556,7 @@ TEST_P(Flush, AWorkWhoseSignalOrPointIsWaitedForRuns) {
   EXPECT_EQ(engine_->programs().stats().misses, 0u)
       << "a graph was made of what nobody reads";
   EXPECT_EQ(after.Done(), absl::OkStatus());
+  for (CountedEnd& end : ends) end.done.Wait();
   EXPECT_TRUE(Eventually([&] { return context->unfinished() == 0; }));
 }
 
@@ -727,7 +731,7 @@ TEST_P(Flush, AWorkAfterALesserValueRunsWhatSignalsAGreaterOne) {
   after.request().after = {Point{told, 3}};
   activation.Submit(after.work.get(), &after.waiter);
   EXPECT_EQ(after.Done(), absl::OkStatus());
-  EXPECT_TRUE(signals.work->done());
+  EXPECT_EQ(signals.Done(), absl::OkStatus());
 }
 
 TEST_P(Flush, ADeferredWorkDrawsItsSeedOnceAndARefusedOneNone) {

@@ -50,7 +50,7 @@ TEST_P(Order, AWaitHoldsBackOnlyItsOwnContext) {
   EXPECT_FALSE(second.work->done()) << "works of a context run in order";
   ASSERT_TRUE(gate->Advance(5).ok());
   ASSERT_TRUE(second.Done().ok());
-  EXPECT_TRUE(first.work->done());
+  ASSERT_TRUE(first.Done().ok());
   EXPECT_EQ(held.context().timeline()->value(), 2u);
 }
 

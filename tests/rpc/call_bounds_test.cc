@@ -375,7 +375,8 @@ TEST_F(CallBoundsTest, AReaderThatStopsIsCutAndItsMemoryIsBack) {
   client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
   EXPECT_EQ(client.ReadData(1, 1 << 16), size_t{1} << 16);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
-  PassTime(kTimeoutNanos + 4 * kSendTimePerMebibyte);
+  EXPECT_TRUE(PassTimeUntil(kTimeoutNanos + 4 * kSendTimePerMebibyte,
+                            [&] { return endings_.count() == 1; }));
   EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
                                                    Delivery::kCut, ""}));
   EXPECT_TRUE(NothingIsHeld());
@@ -406,7 +407,8 @@ TEST_F(CallBoundsTest, ALargeReplyHasASecondMoreForEachMebibyte) {
                                  Delivery::kSent, "RECEIVE_TIMEOUT"}));
   EXPECT_EQ(transport_->counts().replies_cut, 0u);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1u; }));
-  PassTime(1);
+  EXPECT_TRUE(PassTimeUntil(kTimeoutNanos + kMebibytes * kSendTimePerMebibyte,
+                            [&] { return endings_.count() == 2; }));
   EXPECT_EQ(endings_.Wait(2).back(),
             (Ending{absl::StatusCode::kCancelled, Delivery::kCut, ""}));
   EXPECT_TRUE(NothingIsHeld());
@@ -589,9 +591,8 @@ TEST_F(CallBoundsTest, UnreadRepliesHaveTimeByTheirSizeThoughOthersNeedIt) {
   client.Begin(7, kNobodys);  // is answered after that look
   EXPECT_TRUE(client.Await(7));
   EXPECT_EQ(transport_->counts().replies_cut, 0u);
-  PassTime(1);
-  EXPECT_TRUE(
-      Eventually([&] { return transport_->counts().replies_cut == 2; }));
+  EXPECT_TRUE(PassTimeUntil(
+      kTime, [&] { return transport_->counts().replies_cut == 2; }));
   transport_.reset();  // before what its calls refer to
 }
 
@@ -1521,6 +1522,7 @@ TEST_F(CallBoundsTest, AGzipBombIsRefusedAtTheBoundOfAllBytes) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(endings_.Wait(1)[0].reason, "QUEUE_BYTES_FULL");
   EXPECT_TRUE(Eventually([&] { return small.bytes() == 1; }));
+  transport_.reset();  // before what its calls refer to
 }
 
 }  // namespace

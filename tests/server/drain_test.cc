@@ -84,8 +84,8 @@ TEST(DrainTest, IsUnreadyButServesOnDuringTheDelay) {
   int code = 0;
   server.HttpGet("/healthz", &code);
   EXPECT_EQ(code, 200);
-  EXPECT_FALSE(*client.IsServing());
-  EXPECT_FALSE(*client.IsServing("model/digits"));
+  EXPECT_TRUE(Eventually([&] { return !*client.IsServing(); }));
+  EXPECT_TRUE(Eventually([&] { return !*client.IsServing("model/digits"); }));
   EXPECT_TRUE(*client.IsServing("live"));
   const auto info = client.GetServerInfo();
   ASSERT_TRUE(info.ok()) << info.status();

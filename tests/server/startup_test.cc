@@ -328,7 +328,7 @@ TEST(StartupTest, TellsWhatIsStillToBeLoaded) {
   EXPECT_EQ(versions("ready"), 3);
   EXPECT_EQ(versions("unavailable"), 1);
   EXPECT_EQ(server.Metric("weir_ready"), 1);
-  EXPECT_TRUE(*client.IsServing());
+  EXPECT_TRUE(Eventually([&] { return *client.IsServing(); }));
   EXPECT_TRUE(*client.IsServing("model/c"));
 }
 

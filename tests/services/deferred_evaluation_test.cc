@@ -333,6 +333,7 @@ TEST_F(DeferredEvaluationTest, AnErrorNamesTheNodeAndTheLineOfItsOwnCall) {
               AllOf(HasSubstr("second.py:4: node \"pick\" (Gather)"),
                     Not(HasSubstr("first.py"))));
   EXPECT_EQ(Read(21), (std::vector<float>{2}));
+  EXPECT_TRUE(WaitFor(30).has_error());  // its reader may fail before it
   const v1::WorkStatus status = Query(30);
   EXPECT_THAT(status.failure().message(), HasSubstr("first.py:3"));
 }
