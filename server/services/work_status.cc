@@ -11,10 +11,10 @@ namespace weir {
 v1::WorkStatus StatusOf(const ServiceContext& context, const KeptWork& work,
                         bool full) {
   v1::WorkStatus status;
-  // Its end first: a state that is read later is not behind it.
+  // Its state first: of one that is said to be done the end is there.
+  const WorkState state = work.state();
   const std::optional<KeptWork::End> end = work.end();
-  status.set_state(
-      StateToProto(end.has_value() ? end->report.state : work.state()));
+  status.set_state(StateToProto(end.has_value() ? end->report.state : state));
   if (!end.has_value()) return status;
   if (!end->status.ok()) *status.mutable_failure() = ToFailure(end->status);
   FillReport(end->report,
