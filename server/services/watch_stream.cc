@@ -60,11 +60,7 @@ class WatchStream {
           absl::StrCat(request.works_size(),
                        " works are named; it takes from 1 to ", kMaxWorks));
     }
-    if (!v1::ReportLevel_IsValid(request.report())) {
-      return InvalidField(
-          "report", absl::StrCat(request.report(), " is not a report level"));
-    }
-    full_ = request.report() == v1::REPORT_LEVEL_FULL;
+    WEIR_ASSIGN_OR_RETURN(full_, ReadsDetails(request.report()));
     WEIR_ASSIGN_OR_RETURN(space_, RequireSpace(context_, call_));
     for (int i = 0; i < request.works_size(); ++i) {
       auto work = space_->works().Find(request.works(i));

@@ -2,7 +2,9 @@
 
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/error_info.h"
 #include "server/services/failure_proto.h"
 #include "server/services/report_proto.h"
 
@@ -25,6 +27,14 @@ v1::WorkStatus StatusOf(const ServiceContext& context, const KeptWork& work,
               .full = full},
              status.mutable_report());
   return status;
+}
+
+absl::StatusOr<bool> ReadsDetails(v1::ReportLevel level) {
+  if (!v1::ReportLevel_IsValid(level)) {
+    return InvalidField("report",
+                        absl::StrCat(level, " is not a report level"));
+  }
+  return level == v1::REPORT_LEVEL_FULL;
 }
 
 }  // namespace weir

@@ -1,7 +1,5 @@
 #include "server/services/commands/work_commands.h"
 
-#include "absl/strings/str_cat.h"
-#include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/command.pb.h"
 #include "server/services/commands/in_space.h"
@@ -15,13 +13,9 @@ using v1::Command;
 
 absl::Status QueryWork(const ServiceContext& context, Space& space,
                        const v1::Query& request, v1::WorkStatus* response) {
-  if (!v1::ReportLevel_IsValid(request.report())) {
-    return InvalidField(
-        "report", absl::StrCat(request.report(), " is not a report level"));
-  }
+  WEIR_ASSIGN_OR_RETURN(const bool full, ReadsDetails(request.report()));
   WEIR_ASSIGN_OR_RETURN(const auto work, space.works().Find(request.work()));
-  *response =
-      StatusOf(context, *work, request.report() == v1::REPORT_LEVEL_FULL);
+  *response = StatusOf(context, *work, full);
   return absl::OkStatus();
 }
 
